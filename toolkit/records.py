@@ -276,8 +276,10 @@ SHARD_COLUMNS: tuple[Column, ...] = (
     Column("messages", pa.string(), "the prompt is not known", "JSON: the messages as sent, tool ids rewritten"),
     Column("tools", pa.string(), "no tools were declared", "JSON: the tools as sent"),
     Column("payload", pa.string(), "", "JSON: request and raw reply; enough to rebuild without asking again"),
-    Column("reasoning", pa.string(), "absent or null in the reply", "reply, untouched"),
-    Column("content", pa.string(), "absent or null in the reply", "reply, untouched"),
+    Column(
+        "reasoning", pa.string(), "absent or null in the reply", "reply; parts in the wrong place moved (see notes)"
+    ),
+    Column("content", pa.string(), "absent or null in the reply", "reply; parts in the wrong place moved (see notes)"),
     Column("tool_calls", pa.string(), "no call", "JSON list of {id, name, arguments}; arguments as received"),
     *_PROVENANCE,
     Column("output_ids", pa.list_(pa.int32()), "no rule gives ids: rebuild_status says why", "see ids_source"),

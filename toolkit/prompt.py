@@ -1,0 +1,149 @@
+"""Prompts to ids, as the model's server renders them, by the package `renderers` over our vocabulary.
+
+Measured on recorded Kimi-K2.5 replies: first turns 21 and 69, second turns 108 and 110 ids, the
+prompt_tokens that Inceptron and Chutes reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolkit.contract import Contract
+from toolkit.errors import ContractError
+from toolkit.records import Json
+from toolkit.vocabulary import Vocabulary
+
+_RENDERER_FAULTS = (ValueError, KeyError, TypeError, AttributeError, AssertionError, IndexError, NotImplementedError)
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedPrompt:
+    """Prompt ids, or None with a note that says why.
+
+    Notes: `prompt_not_rendered` (the contract names no renderer, or the renderer refused the messages),
+    `prompt_has_media`, `prompt_tail` (the ids do not end as the mode demands; then ids are None),
+    `prompt_spells_special` (text of the messages spells a special token, which is that id on a server).
+    """
+
+    ids: list[int] | None
+    notes: tuple[str, ...] = ()
+
+
+class PromptRenderer:
+    """Renders prompts of one contract; renderers are made once for each mode."""
+
+    def __init__(self, contract: Contract, vocabulary: Vocabulary):
+        self._contract = contract
+        self._vocabulary = vocabulary
+        self._renderers: dict[str, Any] = {}
+
+    def render(
+        self, messages: Sequence[dict[str, Json]], tools: Sequence[dict[str, Json]] | None, mode: str
+    ) -> RenderedPrompt:
+        """Ids of the prompt up to and including the generation prompt of `mode`.
+
+        Raises:
+            ContractError: the contract has no such mode, or names a renderer that does not exist.
+        """
+        tail = self._contract.mode(mode).prompt_ends_with
+        if self._contract.prompt.renderer is None:
+            return RenderedPrompt(None, ("prompt_not_rendered",))
+        if any(part.get("type") != "text" for part in _parts(messages)):
+            return RenderedPrompt(None, ("prompt_has_media",))
+        renderer = self._renderer(mode)
+        try:
+            rendered = renderer.render(
+                [_for_template(message) for message in messages],
+                tools=list(tools) if tools else None,
+                add_generation_prompt=True,
+                **({"process_multimodal": False} if _takes_media(renderer) else {}),
+            )
+            ids = [int(token_id) for token_id in rendered.token_ids]
+        except _RENDERER_FAULTS:
+            return RenderedPrompt(None, ("prompt_not_rendered",))
+        expected = [i for piece in tail for i in self._vocabulary.encode_rendered(piece)]
+        if expected and ids[-len(expected) :] != expected:
+            return RenderedPrompt(None, ("prompt_tail",))
+        spelled = any(self._vocabulary.specials_in(text) for text in _texts([*messages, *(tools or ())]))
+        return RenderedPrompt(ids, ("prompt_spells_special",) if spelled else ())
+
+    def _renderer(self, mode: str) -> Any:
+        if mode not in self._renderers:
+            from renderers import config_from_name, create_renderer
+
+            name = self._contract.prompt.renderer
+            options = self._contract.mode(mode).renderer_options
+            try:
+                config = config_from_name(name)
+                config = type(config)(**{**config.model_dump(exclude={"name"}), **options}) if options else config
+                self._renderers[mode] = create_renderer(_Tokenizer(self._contract, self._vocabulary), config)
+            except (ValueError, TypeError, KeyError, AssertionError) as error:
+                raise ContractError(
+                    f"contract {self._contract.name}: prompt.renderer {name!r} with {options}: {error}"
+                ) from None
+        return self._renderers[mode]
+
+
+def render_prompt(
+    contract: Contract,
+    vocabulary: Vocabulary,
+    messages: Sequence[dict[str, Json]],
+    tools: Sequence[dict[str, Json]] | None,
+    mode: str,
+) -> RenderedPrompt:
+    """Render one prompt; for many, keep a `PromptRenderer`."""
+    return PromptRenderer(contract, vocabulary).render(messages, tools, mode)
+
+
+class _Tokenizer:
+    """What `renderers` asks of a tokenizer, over our vocabulary: special spellings in template text are ids."""
+
+    def __init__(self, contract: Contract, vocabulary: Vocabulary):
+        self.name_or_path = contract.default_model
+        self.unk_token_id = contract.special.get("[UNK]", -1)
+        self.eos_token_id = contract.id_of(contract.terminals["stop"])
+        self._vocabulary = vocabulary
+
+    def encode(self, text: str, *_: object, **__: object) -> list[int]:
+        return self._vocabulary.encode_rendered(text)
+
+    def decode(self, token_ids: Any, *_: object, **__: object) -> str:
+        return self._vocabulary.decode_bytes(list(token_ids)).decode("utf-8", "replace")
+
+    def convert_tokens_to_ids(self, tokens: Any) -> Any:
+        if isinstance(tokens, str):
+            return self._vocabulary.special.get(tokens, self.unk_token_id)
+        return [self.convert_tokens_to_ids(token) for token in tokens]
+
+
+def _takes_media(renderer: Any) -> bool:
+    return bool(getattr(renderer, "supports_process_multimodal", False))
+
+
+def _for_template(message: dict[str, Json]) -> dict[str, Json]:
+    """OpenRouter's `reasoning` under the name that templates read."""
+    if "reasoning" in message and "reasoning_content" not in message:
+        return {**message, "reasoning_content": message["reasoning"]}
+    return message
+
+
+def _parts(messages: Sequence[dict[str, Json]]) -> Iterator[dict[str, Json]]:
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list):
+            yield from (part for part in content if isinstance(part, dict))
+
+
+def _texts(value: Json) -> Iterator[str]:
+    """Every string inside a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _texts(key)
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)

@@ -1,0 +1,376 @@
+"""The rebuild: reply + contract + request → ids. Pure; the rules are those of ARCHITECTURE.md.
+
+A paid reply is always a row: where no rule gives ids, `ids` is None and `status` says why. Nothing is
+stripped, normalised or serialised again. Text that *spells* a special token never becomes that token,
+with two noted exceptions (`terminal_in_text`, `separator_in_text`) and the tool grammar.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from toolkit.contract import Contract, FinishKind
+from toolkit.records import Ask, IdsSource, RebuildStatus, Reply, ToolCall
+from toolkit.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """What the rules say about one reply.
+
+    Attributes:
+        ids: The output ids, or None where no rule gives them.
+        source: Where they come from; None without ids.
+        status: See `RebuildStatus`.
+        notes: Codes of everything that was noticed or assumed.
+        reasoning: The reply's, or what stood before a separator in the content.
+        content: The reply's, without a terminal, separator or tool section that the rules took out.
+        tool_calls: The reply's, or those of the tool section in the content.
+    """
+
+    ids: list[int] | None
+    source: IdsSource | None
+    status: RebuildStatus
+    notes: tuple[str, ...]
+    reasoning: str | None
+    content: str | None
+    tool_calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How the reply ended: `kind` is None where nobody knows; `at_cap`: said to be finished, but at max_tokens."""
+
+    kind: FinishKind | None
+    at_cap: bool = False
+    note: str | None = None
+
+
+class _NoRuleError(Exception):
+    """No rule gives ids for the parts in hand."""
+
+    def __init__(self, status: RebuildStatus, *notes: str):
+        super().__init__(*notes)
+        self.status = status
+        self.notes = notes
+
+
+def rebuild(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabulary) -> Rebuilt:
+    """Ids of a reply.
+
+    Ids from the engine are kept; they are complete if and only if the last one is a terminal, whatever
+    the finish reason says. Given ids are kept, the text is rebuilt beside them and compared. All else is
+    rebuilt from text, part by part.
+
+    Raises:
+        ContractError: the contract has no such mode.
+    """
+    contract.mode(ask.mode)
+    if reply.output_ids is not None and reply.ids_source is IdsSource.ENGINE:
+        return _keep_engine_ids(reply, ask, contract, vocabulary)
+    rebuilt = _rebuild_from_text(reply, ask, contract, vocabulary)
+    if reply.output_ids is not None and reply.ids_source is IdsSource.GIVEN:
+        return _keep_given_ids(reply, rebuilt, contract)
+    return rebuilt
+
+
+def _keep_given_ids(reply: Reply, rebuilt: Rebuilt, contract: Contract) -> Rebuilt:
+    given = list(reply.output_ids or ())
+    if reply.reasoning is None and reply.content is None and not reply.tool_calls:
+        # No text to rebuild: only the end can be told, from the finish reason and the last id.
+        cut = "length" in map(contract.finish.kind_of, (reply.finish_reason, reply.native_finish_reason))
+        ended = bool(given) and given[-1] in contract.terminal_ids
+        end = RebuildStatus.COMPLETE if ended else RebuildStatus.AMBIGUOUS
+        status = RebuildStatus.TRUNCATED if cut else end
+        notes = (*reply.notes, "given_without_text")
+        return replace(rebuilt, ids=given, source=IdsSource.GIVEN, status=status, notes=notes)
+    note = "given_differs"
+    if rebuilt.ids is None:
+        note = "given_unchecked"
+    elif rebuilt.ids == given:
+        note = "given_equal"
+    return replace(rebuilt, ids=given, source=IdsSource.GIVEN, notes=(*rebuilt.notes, note))
+
+
+def _keep_engine_ids(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabulary) -> Rebuilt:
+    ids = list(reply.output_ids or ())
+    complete = bool(ids) and ids[-1] in contract.terminal_ids
+    beside = _rebuild_from_text(replace(reply, output_ids=None), ask, contract, vocabulary)
+    return replace(
+        beside,
+        ids=ids,
+        source=IdsSource.ENGINE,
+        status=RebuildStatus.COMPLETE if complete else RebuildStatus.TRUNCATED,
+        notes=reply.notes,
+    )
+
+
+def _rebuild_from_text(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabulary) -> Rebuilt:
+    notes = list(reply.notes)
+    parts = _Parts(reply.reasoning, reply.content, reply.tool_calls)
+    try:
+        ids, status = _apply_rules(reply, parts, ask, contract, vocabulary, notes)
+        source: IdsSource | None = IdsSource.REBUILT
+    except _NoRuleError as no_rule:
+        ids, status, source = None, no_rule.status, None
+        notes.extend(no_rule.notes)
+        parts = _Parts(reply.reasoning, reply.content, reply.tool_calls)
+    return Rebuilt(
+        ids=ids,
+        source=source,
+        status=status,
+        notes=tuple(dict.fromkeys(notes)),
+        reasoning=parts.reasoning,
+        content=parts.content,
+        tool_calls=parts.tool_calls,
+    )
+
+
+@dataclass(slots=True)
+class _Parts:
+    """The text of a reply, as the rules move it to where it belongs."""
+
+    reasoning: str | None
+    content: str | None
+    tool_calls: tuple[ToolCall, ...]
+
+    def texts(self) -> Iterator[str]:
+        """Every text that goes into the ids."""
+        yield self.reasoning or ""
+        yield self.content or ""
+        for call in self.tool_calls:
+            yield call.id or ""
+            yield call.arguments or ""
+
+
+def _apply_rules(
+    reply: Reply, parts: _Parts, ask: Ask, contract: Contract, vocabulary: Vocabulary, notes: list[str]
+) -> tuple[list[int], RebuildStatus]:
+    if "reasoning_not_verbatim" in notes or any(note.startswith("wrong_type:tool_calls") for note in notes):
+        raise _NoRuleError(RebuildStatus.AMBIGUOUS)
+    if not all(_is_storable(text) for text in parts.texts()):
+        raise _NoRuleError(RebuildStatus.AMBIGUOUS, "lone_surrogate")
+    end = _end_of(reply, ask, contract)
+    if end.note:
+        notes.append(end.note)
+    if end.kind is None:
+        raise _NoRuleError(RebuildStatus.AMBIGUOUS)
+    _take_terminal(parts, end, contract, notes)
+    _take_tool_section(parts, end, contract, notes)
+    separator = _take_separator(reply, parts, ask, end, contract, vocabulary)
+    if separator is not None:
+        notes.append("separator_in_text")
+    _refuse_markers(parts, contract, vocabulary, notes)
+    _check_parts(parts, ask, end, contract)
+    _check_calls(parts.tool_calls, end, contract)
+    ids = _lay_out(parts, ask.mode, end, contract, vocabulary)
+    if end.kind == "length":
+        return ids, RebuildStatus.TRUNCATED
+    return ids, RebuildStatus.AMBIGUOUS if end.at_cap else RebuildStatus.COMPLETE
+
+
+# --- the end -----------------------------------------------------------------------------------
+
+
+def _end_of(reply: Reply, ask: Ask, contract: Contract) -> _End:
+    """Truncated if either reason says so; finished only if every reason that is there is known."""
+    kind = contract.finish.kind_of(reply.finish_reason)
+    native = contract.finish.kind_of(reply.native_finish_reason)
+    if "length" in (kind, native):
+        return _End("length", note=None if kind == native or native is None else "finish_reasons_differ")
+    if kind is None:
+        return _End(None, note="finish_unknown")
+    if native is None and reply.native_finish_reason is not None:
+        return _End(None, note="native_finish_unknown")
+    if ask.stop:
+        return _End(None, note="stop_string_sent")
+    at_cap = (
+        ask.max_tokens is not None and reply.completion_tokens is not None and reply.completion_tokens >= ask.max_tokens
+    )
+    return _End(kind, at_cap=at_cap, note="stop_at_max_tokens" if at_cap else None)
+
+
+# --- what stands in the text ---------------------------------------------------------------------
+
+
+def _take_terminal(parts: _Parts, end: _End, contract: Contract, notes: list[str]) -> None:
+    """A terminal spelled at the very end of the content of a finished answer is the terminal, once."""
+    terminal = contract.terminals["stop"]
+    if end.kind == "stop" and not parts.tool_calls and parts.content and parts.content.endswith(terminal):
+        rest = parts.content.removesuffix(terminal)
+        if terminal not in rest:
+            parts.content = rest
+            notes.append("terminal_in_text")
+
+
+def _take_tool_section(parts: _Parts, end: _End, contract: Contract, notes: list[str]) -> None:
+    """A whole tool section at the end of the content becomes calls; half a section stays, and is ambiguous."""
+    form = contract.tools
+    content = parts.content
+    if form is None or not content or parts.tool_calls or content.count(form.section_begin) != 1:
+        return
+    if end.kind == "length":
+        return
+    before, _, section = content.partition(form.section_begin)
+    begin, _, between, _, close = form.call
+    escaped = [re.escape(spelling) for spelling in (begin, between, close)]
+    pattern = (
+        f"{escaped[0]}(?P<id>(?:(?!{escaped[1]}).)*?){escaped[1]}(?P<arguments>(?:(?!{escaped[2]}).)*){escaped[2]}"
+    )
+    call_pattern = re.compile(pattern, re.DOTALL)
+    calls = []
+    at = 0
+    while match := call_pattern.match(section, at):
+        call_id = match["id"]
+        calls.append(ToolCall(id=call_id, name=_name_in(call_id), arguments=match["arguments"]))
+        at = match.end()
+    if calls and section[at:] == form.section_end:
+        parts.content, parts.tool_calls = before, tuple(calls)
+        notes.append("tools_in_text")
+
+
+def _name_in(call_id: str) -> str | None:
+    """NAME of `functions.NAME:IDX`."""
+    match = re.fullmatch(r"functions\.(.+):\d+", call_id)
+    return match[1] if match else None
+
+
+def _take_separator(
+    reply: Reply, parts: _Parts, ask: Ask, end: _End, contract: Contract, vocabulary: Vocabulary
+) -> str | None:
+    """One end-of-thinking in the content, reasoning empty, thinking mode: the separator, if the count agrees.
+
+    Spelled as ordinary text it would be several ids instead of one, so the reported count tells the two
+    apart: it agrees when it is the number of ids, or one less where the terminal is not counted.
+    """
+    if contract.think is None or not contract.mode(ask.mode).thinks or parts.reasoning or not parts.content:
+        return None
+    marker = contract.think.end
+    if parts.content.count(marker) != 1 or reply.completion_tokens is None:
+        return None
+    reasoning, _, content = parts.content.partition(marker)
+    split = _Parts(reasoning, content, parts.tool_calls)
+    if any(m in text for text in split.texts() for m in contract.markers):
+        return None
+    if not reasoning or not (content or parts.tool_calls):
+        return None
+    ids = _lay_out(split, ask.mode, end, contract, vocabulary)
+    if len(ids) - reply.completion_tokens not in (0, 0 if end.kind == "length" or end.at_cap else 1):
+        return None
+    parts.reasoning, parts.content = reasoning, content
+    return marker
+
+
+def _refuse_markers(parts: _Parts, contract: Contract, vocabulary: Vocabulary, notes: list[str]) -> None:
+    """Anything that still looks like a marker leaves open what the model emitted."""
+    fields = {"reasoning": parts.reasoning, "content": parts.content}
+    fields |= {f"tool_call_{i}": f"{c.id or ''}{c.arguments or ''}" for i, c in enumerate(parts.tool_calls)}
+    found = []
+    for name, text in fields.items():
+        for spelling in vocabulary.specials_in(text or ""):
+            if spelling in contract.markers:
+                where = name if name in ("reasoning", "content") else "tool_call"
+                found.append(f"marker_in_{where}")
+            else:
+                notes.append("spells_special")
+    if found:
+        raise _NoRuleError(RebuildStatus.AMBIGUOUS, *dict.fromkeys(found))
+
+
+def _is_storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# --- parts that are missing or do not fit --------------------------------------------------------
+
+
+def _check_parts(parts: _Parts, ask: Ask, end: _End, contract: Contract) -> None:
+    thinks = contract.mode(ask.mode).thinks
+    if parts.reasoning and not thinks:
+        raise _NoRuleError(RebuildStatus.AMBIGUOUS, "reasoning_in_instant_mode")
+    if end.kind == "tool_calls" and not parts.tool_calls:
+        raise _NoRuleError(RebuildStatus.AMBIGUOUS, "tool_calls_missing")
+    answered = bool(parts.content) or bool(parts.tool_calls)
+    if end.kind == "length":
+        if not answered and not parts.reasoning:
+            raise _NoRuleError(RebuildStatus.ANSWER_MISSING)
+    elif not answered:
+        raise _NoRuleError(RebuildStatus.ANSWER_MISSING)
+    if thinks and not parts.reasoning:
+        raise _NoRuleError(RebuildStatus.REASONING_MISSING)
+
+
+def _check_calls(calls: Sequence[ToolCall], end: _End, contract: Contract) -> None:
+    """Calls go into the ids only as the model wrote them: a provider's own id hides the model's."""
+    if not calls:
+        return
+    if contract.tools is None:
+        raise _NoRuleError(RebuildStatus.AMBIGUOUS, "tools_unsupported")
+    for position, call in enumerate(calls):
+        last_and_cut = end.kind == "length" and position == len(calls) - 1
+        if call.id is None or (call.arguments is None and not last_and_cut):
+            raise _NoRuleError(RebuildStatus.AMBIGUOUS, "tool_call_incomplete")
+        if not contract.tools.id_matches(call.id, call.name):
+            raise _NoRuleError(RebuildStatus.AMBIGUOUS, "tool_id_foreign")
+
+
+# --- ids ---------------------------------------------------------------------------------------
+
+
+def _lay_out(parts: _Parts, mode: str, end: _End, contract: Contract, vocabulary: Vocabulary) -> list[int]:
+    """Encode each stretch of text by itself, with the contract's ids between."""
+    pieces = list(_pieces(parts, contract.mode(mode).output, end, contract))
+    ids: list[int] = []
+    text = ""
+    for piece in pieces:
+        if isinstance(piece, str):
+            text += piece
+            continue
+        if text:
+            ids += vocabulary.encode_ordinary(text)
+            text = ""
+        ids.append(piece)
+    return ids + vocabulary.encode_ordinary(text) if text else ids
+
+
+def _pieces(parts: _Parts, output: Sequence[str], end: _End, contract: Contract) -> Iterator[str | int]:
+    """Text (str) and special ids (int) in order. A cut answer ends with the last part that began."""
+    open_ended = end.kind == "length" or end.at_cap
+    last = len(output)
+    if open_ended:
+        began = {"{reasoning}": parts.reasoning, "{content}": parts.content, "{tools}": parts.tool_calls}
+        last = max((i + 1 for i, piece in enumerate(output) if began.get(piece)), default=0)
+    for piece in output[:last]:
+        if piece == "{reasoning}":
+            yield parts.reasoning or ""
+        elif piece == "{content}":
+            yield parts.content or ""
+        elif piece == "{tools}":
+            yield from _tool_pieces(parts.tool_calls, contract, cut=end.kind == "length")
+        elif piece == "{terminal}":
+            yield contract.id_of(contract.terminals["tool_calls" if parts.tool_calls else "stop"])
+        elif piece in contract.special:
+            yield contract.id_of(piece)
+        else:
+            yield piece
+
+
+def _tool_pieces(calls: Sequence[ToolCall], contract: Contract, *, cut: bool) -> Iterator[str | int]:
+    """The tool section; a cut one stays open after the last call's arguments."""
+    form = contract.tools
+    if not calls or form is None:
+        return
+    yield contract.id_of(form.section_begin)
+    for position, call in enumerate(calls):
+        fields = {"{id}": call.id or "", "{arguments}": call.arguments or ""}
+        pieces = form.call[:-1] if cut and position == len(calls) - 1 else form.call
+        for piece in pieces:
+            yield fields[piece] if piece in fields else contract.id_of(piece)
+    if not cut:
+        yield contract.id_of(form.section_end)

@@ -1,0 +1,219 @@
+"""From what was asked and what came to a row of a shard. Pure but for the clock of nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from toolkit.contract import Contract
+from toolkit.prompt import PromptRenderer, RenderedPrompt
+from toolkit.rebuild import rebuild
+from toolkit.records import (
+    SOURCES_WITH_PROVIDERS,
+    Ask,
+    Entry,
+    Failure,
+    IdsSource,
+    Json,
+    Reply,
+    canonical_json,
+    storable_text,
+)
+from toolkit.vocabulary import Vocabulary
+from toolkit.wire import FORMS, NoAnswer, dump_json
+
+PAYLOAD_KEYS = (
+    "form", "status", "body", "request", "sampling", "max_tokens", "stop", "ids_are", "assumed", "tool_ids", "model",
+    "received_at",
+)  # fmt: skip
+"""Fields of an entry that the shard keeps in `payload`, so that ids can be rebuilt without asking again."""
+
+
+class RowBuilder:
+    """Makes rows of one contract."""
+
+    def __init__(self, contract: Contract, vocabulary: Vocabulary):
+        self.contract = contract
+        self.vocabulary = vocabulary
+        self._prompts = PromptRenderer(contract, vocabulary)
+
+    def read(self, entry: Entry, *, where: str) -> Reply | Failure:
+        """The reply of an entry, or why it is none: not an answer, or from a model that was not asked for."""
+        answer = FORMS[entry.form](entry.status, entry.body)
+        if isinstance(answer, NoAnswer):
+            return failure_of(answer, entry, where=where)
+        model = answer.model if answer.model is not None else entry.model
+        if model is not None and not self.contract.accepts_model(model):
+            return _refused(
+                "model_mismatch", f"expected a model of {self.contract.name}, found {model!r}", answer, entry, where
+            )
+        if answer.ids_source is not None and entry.ids_are is not answer.ids_source:
+            answer = replace(answer, ids_source=entry.ids_are)
+        return answer
+
+    def build(self, entry: Entry, reply: Reply) -> dict[str, Any]:
+        """One row: a value for every column of `SHARD_SCHEMA`."""
+        rebuilt = rebuild(
+            reply,
+            Ask(mode=entry.mode, max_tokens=entry.max_tokens, stop=entry.stop),
+            self.contract,
+            self.vocabulary,
+        )
+        prompt = self._prompt(entry, reply)
+        notes = [*rebuilt.notes, *prompt.notes, *(f"{name}_assumed" for name in entry.assumed)]
+        calls = [call.as_json() for call in rebuilt.tool_calls]
+        return {
+            "row_key": entry.row_key,
+            "sample_id": entry.sample_id,
+            "turn": entry.turn,
+            "sample_index": entry.sample_index,
+            "probe": entry.probe,
+            "source": entry.source,
+            "origin": str(entry.origin),
+            "provider": _storable(reply.provider),
+            "model": _storable(reply.model if reply.model is not None else entry.model),
+            "mode": entry.mode,
+            "contract": self.contract.name,
+            "contract_sha256": self.contract.sha256,
+            "messages": _json(entry.messages),
+            "tools": _json(entry.tools),
+            "payload": dump_json({key: _plain(getattr(entry, key)) for key in PAYLOAD_KEYS}),
+            "reasoning": _storable(rebuilt.reasoning),
+            "content": _storable(rebuilt.content),
+            "tool_calls": canonical_json(calls).decode() if calls else None,
+            "finish_reason": _storable(reply.finish_reason),
+            "native_finish_reason": _storable(reply.native_finish_reason),
+            "prompt_tokens": reply.prompt_tokens,
+            "completion_tokens": reply.completion_tokens,
+            "reasoning_tokens": reply.reasoning_tokens,
+            "cost_usd": reply.cost_usd,
+            "request_id": _storable(reply.request_id),
+            "created": reply.created,
+            "latency_s": entry.latency_s,
+            "streamed": reply.streamed if reply.streamed is not None else entry.streamed,
+            "output_ids": rebuilt.ids,
+            "ids_source": None if rebuilt.source is None else str(rebuilt.source),
+            "prompt_ids": prompt.ids,
+            "prompt_ids_source": None if prompt.ids is None else _prompt_source(reply),
+            "rebuild_status": str(rebuilt.status),
+            "notes": list(dict.fromkeys(notes)),
+        }
+
+    def _prompt(self, entry: Entry, reply: Reply) -> RenderedPrompt:
+        if reply.prompt_ids is not None:
+            return RenderedPrompt(list(reply.prompt_ids))
+        if entry.messages is None:
+            return RenderedPrompt(None, ("prompt_unknown",))
+        return self._prompts.render(entry.messages, entry.tools, entry.mode)
+
+
+def build_rows(
+    builder: RowBuilder, entries: Iterable[Entry], failures: list[Failure], *, where: str
+) -> Iterator[dict[str, Any]]:
+    """Rows of all entries that are answers; the others are added to `failures`."""
+    for entry in entries:
+        reply = builder.read(entry, where=where)
+        if isinstance(reply, Failure):
+            failures.append(reply)
+        else:
+            yield builder.build(entry, reply)
+
+
+def failure_of(answer: NoAnswer, entry: Entry, *, where: str) -> Failure:
+    """The record of a reply that is no answer."""
+    return Failure(
+        reason=answer.reason,
+        detail=storable_text(answer.detail),
+        final=not answer.transient,
+        where=where,
+        sample_id=entry.sample_id,
+        turn=entry.turn,
+        sample_index=entry.sample_index,
+        row_key=entry.row_key,
+        provider=_storable(answer.provider),
+        model=_storable(answer.model),
+        status=answer.status,
+        cost_usd=answer.cost_usd,
+        at=entry.received_at,
+        body=entry.body,
+    )
+
+
+def _refused(reason: str, detail: str, reply: Reply, entry: Entry, where: str) -> Failure:
+    return Failure(
+        reason=reason,
+        detail=storable_text(detail),
+        final=True,
+        where=where,
+        sample_id=entry.sample_id,
+        turn=entry.turn,
+        sample_index=entry.sample_index,
+        row_key=entry.row_key,
+        provider=_storable(reply.provider),
+        model=_storable(reply.model),
+        cost_usd=reply.cost_usd,
+        at=entry.received_at,
+        body=entry.body,
+    )
+
+
+def has_providers(source: str) -> bool:
+    """Whether replies of this source name a provider."""
+    return source in SOURCES_WITH_PROVIDERS
+
+
+def rewrite_tool_ids(
+    messages: Sequence[Mapping[str, Json]], contract: Contract
+) -> tuple[list[dict[str, Json]], dict[str, str]]:
+    """Give foreign tool ids of a history the contract's form, calls and results alike.
+
+    Kimi stops at once when a history bears ids such as `call_9f3a`. IDX counts calls over the conversation.
+
+    Returns:
+        The messages, and the mapping old → new of the ids that changed.
+    """
+    if contract.tools is None:
+        return [dict(message) for message in messages], {}
+    form = contract.tools
+    current: dict[str, str] = {}
+    changed: dict[str, str] = {}
+    count = 0
+    rewritten: list[dict[str, Json]] = []
+    for message in messages:
+        new = dict(message)
+        calls = message.get("tool_calls")
+        if isinstance(calls, list) and calls:
+            renamed = []
+            for call in calls:
+                name = call["function"]["name"]
+                own = call["id"] if form.id_matches(call["id"], name) else None
+                new_id = own or form.id_form.replace("{name}", name).replace("{index}", str(count))
+                current[call["id"]] = new_id
+                if new_id != call["id"]:
+                    changed[call["id"]] = new_id
+                renamed.append({**call, "id": new_id})
+                count += 1
+            new["tool_calls"] = renamed
+        if message.get("role") == "tool" and message.get("tool_call_id") in current:
+            new["tool_call_id"] = current[message["tool_call_id"]]
+        rewritten.append(new)
+    return rewritten, changed
+
+
+def _prompt_source(reply: Reply) -> str:
+    return "rendered" if reply.prompt_ids is None else str(IdsSource.ENGINE)
+
+
+def _storable(text: str | None) -> str | None:
+    return None if text is None else storable_text(text)
+
+
+def _json(value: Json) -> str | None:
+    return None if value is None else dump_json(value)
+
+
+def _plain(value: Json) -> Json:
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, IdsSource) else value

@@ -1,0 +1,143 @@
+"""The write-ahead journal: a reply is on disk here before it is counted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from toolkit.errors import StoreError
+from toolkit.records import Entry, Failure
+from toolkit.store.files import sync_folder, unreadable, write_atomic
+
+
+class LineWriter:
+    """Appends JSON lines. A line counts once `flush` has returned.
+
+    Opening cuts a torn last line off: it was never counted, and a record glued to it would be lost.
+
+    Raises:
+        StoreError: the file cannot be opened or written. A failed write stops the run.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._encoder = msgspec.json.Encoder()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab", buffering=1 << 20)
+            _cut_torn_line(path)
+            sync_folder(path.parent)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def write(self, record: Entry | Failure) -> None:
+        """Buffer one line."""
+        try:
+            self._file.write(self._encoder.encode(record) + b"\n")
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def flush(self) -> None:
+        """Bring everything written so far onto the disk."""
+        try:
+            self._file.flush()
+            os.fdatasync(self._file.fileno())
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def close(self) -> None:
+        """Flush and close."""
+        if not self._file.closed:
+            self.flush()
+            self._file.close()
+
+    def __enter__(self) -> LineWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _unwritable(self, error: OSError) -> StoreError:
+        return StoreError(f"{self.path}: cannot be written: {error.strerror}")
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Cut `path` after its last newline."""
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        at = size
+        while at > 0:
+            step = min(1 << 16, at)
+            file.seek(at - step)
+            newline = file.read(step).rfind(b"\n")
+            if newline >= 0:
+                at = at - step + newline + 1
+                break
+            at -= step
+        if at != size:
+            file.truncate(at)
+            os.fsync(file.fileno())
+
+
+def journal_files(folder: Path) -> list[Path]:
+    """All files of a journal, oldest name first."""
+    return sorted(folder.glob("*.jsonl"))
+
+
+def read_entries(path: Path) -> Iterator[Entry]:
+    """The whole lines of one journal file; a torn last line (no newline) was never counted and is left out.
+
+    Raises:
+        StoreError: the file cannot be read, or a whole line is no entry.
+    """
+    decoder = msgspec.json.Decoder(Entry)
+    for number, line in _whole_lines(path):
+        try:
+            yield decoder.decode(line)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            raise StoreError(f"{path}: line {number}: expected a journal entry: {error}") from None
+
+
+def count_entries(folder: Path) -> int:
+    """Whole lines in all files of a journal."""
+    return sum(1 for path in journal_files(folder) for _ in _whole_lines(path))
+
+
+def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.endswith(b"\n") and line.strip():
+                    yield number, line
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+def read_failures(folder: Path) -> Iterator[Failure]:
+    """All recorded failures.
+
+    Raises:
+        StoreError: a file cannot be read, or a whole line is no failure.
+    """
+    decoder = msgspec.json.Decoder(Failure)
+    for path in journal_files(folder):
+        for number, line in _whole_lines(path):
+            try:
+                yield decoder.decode(line)
+            except (msgspec.ValidationError, msgspec.DecodeError) as error:
+                raise StoreError(f"{path}: line {number}: expected a failure: {error}") from None
+
+
+def write_failures(path: Path, failures: list[Failure]) -> None:
+    """Replace one file of failures."""
+    encoder = msgspec.json.Encoder()
+    write_atomic(path, b"".join(encoder.encode(failure) + b"\n" for failure in failures))

@@ -1,0 +1,121 @@
+"""Where things lie: one folder with datasets/, expectations/, reports/ and tokenproof.toml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolkit.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Paths of one dataset."""
+
+    name: str
+    folder: Path
+    reports: Path
+
+    @property
+    def prompts(self) -> Path:
+        """Chat messages, one prompt a line; written by the user."""
+        return self.folder / "prompts.jsonl"
+
+    @property
+    def journal(self) -> Path:
+        """Replies that are not sealed yet."""
+        return self.folder / "journal"
+
+    @property
+    def shards(self) -> Path:
+        """Sealed rows."""
+        return self.folder / "shards"
+
+    @property
+    def live(self) -> Path:
+        """The list of live shards."""
+        return self.folder / "shards.json"
+
+    @property
+    def failures(self) -> Path:
+        """Requests and imported lines that gave no answer."""
+        return self.folder / "failures"
+
+    @property
+    def facts(self) -> Path:
+        """Measured facts, one file a shard."""
+        return self.folder / "facts"
+
+    @property
+    def lock(self) -> Path:
+        """Held by whoever writes."""
+        return self.folder / ".lock"
+
+    @property
+    def verdict(self) -> Path:
+        """What the last audit found."""
+        return self.reports / "verdict.json"
+
+    @property
+    def quarantine(self) -> Path:
+        """Rows that the last audit keeps out of the merge."""
+        return self.reports / "quarantine.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The folder that commands work in."""
+
+    root: Path
+
+    @property
+    def datasets(self) -> Path:
+        """One folder a dataset."""
+        return self.root / "datasets"
+
+    @property
+    def expectations(self) -> Path:
+        """The user's suites."""
+        return self.root / "expectations"
+
+    @property
+    def contracts(self) -> Path:
+        """The user's contracts."""
+        return self.root / "contracts"
+
+    def dataset_named(self, name: str) -> Dataset:
+        """The paths of a dataset called exactly `name`, whether it exists or not.
+
+        Raises:
+            ConfigError: the name is not that of a folder directly below datasets/.
+        """
+        if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name or name.startswith("."):
+            raise ConfigError(f"dataset {name!r}: expected the name of a folder below {self.datasets}")
+        return Dataset(name=name, folder=self.datasets / name, reports=self.root / "reports" / name)
+
+    def find_dataset(self, prefix: str) -> Dataset:
+        """The dataset whose folder is called `prefix`, or the only one that begins so.
+
+        Raises:
+            ConfigError: none, or several.
+        """
+        exact = self.dataset_named(prefix)
+        names = self.dataset_names()
+        if prefix in names:
+            return exact
+        matches = [name for name in names if name.startswith(prefix)]
+        if len(matches) == 1:
+            return self.dataset_named(matches[0])
+        if matches:
+            raise ConfigError(f"dataset {prefix!r}: expected one, found {len(matches)}: {', '.join(matches)}")
+        there = ", ".join(names) if names else "none"
+        raise ConfigError(f"dataset {prefix!r}: no such folder in {self.datasets}; found {there}")
+
+    def dataset_names(self) -> list[str]:
+        """All datasets, sorted by name."""
+        try:
+            return sorted(p.name for p in self.datasets.iterdir() if p.is_dir() and not p.name.startswith("."))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ConfigError(f"{self.datasets}: cannot be read: {error.strerror}") from None

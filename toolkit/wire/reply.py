@@ -1,0 +1,210 @@
+"""Fields of replies, read strictly: a value of the wrong type is noted and taken as absent, never coerced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from toolkit.records import Json, ToolCall
+
+_INT32_END = 2**31
+
+TRANSIENT_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 525, 526, 527, 529})
+"""HTTP statuses after which the same request may succeed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoAnswer:
+    """A body that is not an answer.
+
+    Attributes:
+        reason: A short code (`http_429`, `no_choices`, `not_json`, `stream_cut` …).
+        detail: One sentence, with the server's message cut short.
+        transient: Whether the same request may succeed later.
+        stops_run: Whether every further request would fail alike (a bad key, no credit).
+        cost_usd: What it cost all the same, where the body says so.
+    """
+
+    reason: str
+    detail: str
+    transient: bool
+    stops_run: bool = False
+    status: int | None = None
+    provider: str | None = None
+    model: str | None = None
+    cost_usd: float | None = None
+    retry_after_s: float | None = None
+
+
+@dataclass(slots=True)
+class Fields:
+    """Typed access to a JSON object that remembers what had the wrong type."""
+
+    notes: list[str] = field(default_factory=list)
+
+    def text(self, source: Mapping[str, Json], key: str) -> str | None:
+        """A string, or None."""
+        value = source.get(key)
+        if value is None or isinstance(value, str):
+            return value
+        self.notes.append(f"wrong_type:{key}")
+        return None
+
+    def count(self, source: Mapping[str, Json], key: str) -> int | None:
+        """A whole number from 0 to 2³¹ − 1, or None."""
+        value = source.get(key)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT32_END):
+            return value
+        self.notes.append(f"wrong_type:{key}")
+        return None
+
+    def seconds(self, source: Mapping[str, Json], key: str) -> int | None:
+        """Seconds since 1970 as a whole number, or None."""
+        value = source.get(key)
+        if isinstance(value, float) and abs(value) < 2**53:
+            value = int(value)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53):
+            return value
+        self.notes.append(f"wrong_type:{key}")
+        return None
+
+    def dollars(self, source: Mapping[str, Json], key: str) -> float | None:
+        """A finite number that is not negative, or None."""
+        value = source.get(key)
+        if value is None:
+            return None
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9:
+            return float(value)
+        self.notes.append(f"wrong_type:{key}")
+        return None
+
+    def mapping(self, source: Mapping[str, Json], key: str) -> Mapping[str, Json]:
+        """An object; empty where it is absent."""
+        value = source.get(key)
+        if value is None:
+            return {}
+        if isinstance(value, Mapping):
+            return value
+        self.notes.append(f"wrong_type:{key}")
+        return {}
+
+    def ids(self, source: Mapping[str, Json], key: str) -> list[int] | None:
+        """A list of whole numbers that fit 32 bits with sign, or None."""
+        value = source.get(key)
+        if value is None:
+            return None
+        if isinstance(value, list) and all(type(i) is int and -_INT32_END <= i < _INT32_END for i in value):
+            return value
+        self.notes.append(f"wrong_type:{key}")
+        return None
+
+    def tool_calls(self, source: Mapping[str, Json]) -> tuple[ToolCall, ...]:
+        """Calls in OpenAI's form ({id, function: {name, arguments}}) or flat ({id, name, arguments})."""
+        value = source.get("tool_calls")
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            self.notes.append("wrong_type:tool_calls")
+            return ()
+        return tuple(self._tool_call(call) for call in value)
+
+    def _tool_call(self, call: Json) -> ToolCall:
+        if not isinstance(call, Mapping):
+            self.notes.append("wrong_type:tool_calls")
+            return ToolCall(id=None, name=None, arguments=None)
+        function = call.get("function", call)
+        if not isinstance(function, Mapping):
+            self.notes.append("wrong_type:tool_calls")
+            function = {}
+        return ToolCall(
+            id=self.text(call, "id"), name=self.text(function, "name"), arguments=self.text(function, "arguments")
+        )
+
+
+def reasoning_of(fields: Fields, message: Mapping[str, Json]) -> str | None:
+    """The reasoning under any of its names: `reasoning`, `reasoning_content`, `reasoning_details`.
+
+    Details that are a summary or encrypted are not what the model wrote: noted `reasoning_not_verbatim`.
+    """
+    details = message.get("reasoning_details")
+    items = [item for item in details if isinstance(item, Mapping)] if isinstance(details, list) else []
+    if any(item.get("type") in ("reasoning.summary", "reasoning.encrypted") for item in items):
+        fields.notes.append("reasoning_not_verbatim")
+    for key in ("reasoning", "reasoning_content"):
+        text = fields.text(message, key)
+        if text is not None:
+            return text
+    texts = [text for item in items if isinstance(text := item.get("text"), str)]
+    return "".join(texts) if texts else None
+
+
+def error_of(body: Json, *, status: int, retry_after_s: float | None = None) -> NoAnswer | None:
+    """The error that a decoded body reports, whatever the HTTP status; None where it reports none.
+
+    Bodies need not have `error.code`: availability errors have `error_type` and `http_status` instead.
+    """
+    if not isinstance(body, Mapping):
+        return None
+    error = body.get("error")
+    if error is None or error == {} or error is False:
+        flat = body.get("object") == "error"
+        if not flat:
+            return None
+        error = body
+    if not isinstance(error, Mapping):
+        error = {"message": error}
+    code = next((c for c in _codes(error) if 400 <= c < 600), status if status >= 400 else 502)
+    metadata = error.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    provider = metadata.get("provider_name") or body.get("provider")
+    reason, transient, stops = _classify(code, error, metadata)
+    availability = error.get("availability")
+    wished = availability.get("retry_after") if isinstance(availability, Mapping) else None
+    if isinstance(wished, int | float) and not isinstance(wished, bool) and wished >= 0 and retry_after_s is None:
+        retry_after_s = float(wished)
+    usage = body.get("usage")
+    message = error.get("message")
+    return NoAnswer(
+        reason=reason,
+        detail=f"status {status}, code {code}: {short(message if message is not None else error)}",
+        transient=transient,
+        stops_run=stops,
+        status=code,
+        provider=provider if isinstance(provider, str) else None,
+        cost_usd=Fields().dollars(usage, "cost") if isinstance(usage, Mapping) else None,
+        retry_after_s=retry_after_s,
+    )
+
+
+def _codes(error: Mapping[str, Json]) -> Iterator[int]:
+    for key in ("code", "http_status", "status_code", "status"):
+        value = error.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            yield value
+        elif isinstance(value, str) and value.isascii() and value.isdigit() and len(value) == 3:
+            yield int(value)
+
+
+def _classify(code: int, error: Mapping[str, Json], metadata: Mapping[str, Json]) -> tuple[str, bool, bool]:
+    """(reason, transient, stops_run) of an error body."""
+    if code == 402:
+        if metadata.get("limit_source") == "openrouter_in_flight_budget" and (
+            metadata.get("reason") in (None, "in_flight_budget_exhausted")
+        ):
+            return "in_flight_budget", True, False
+        return "no_credit", False, True
+    if code == 401:
+        return "unauthorized", False, True
+    if code == 503:
+        availability = error.get("availability")
+        retryable = availability.get("retryable") if isinstance(availability, Mapping) else True
+        return "http_503", retryable is not False, False
+    return f"http_{code}", code in TRANSIENT_STATUSES, False
+
+
+def short(value: Json, limit: int = 200) -> str:
+    """A server's words, on one line and cut short."""
+    text = " ".join((value if isinstance(value, str) else repr(value))[: 4 * limit].split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
