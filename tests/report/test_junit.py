@@ -1,0 +1,92 @@
+"""JUnit XML: it parses, its counts are true, and it is red whenever the gate is not open."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from toolkit.records import Verdict
+from toolkit.report.junit import render_junit
+
+from .builder import (
+    HOSTILE,
+    failing_verdict,
+    hostile_verdict,
+    incomplete_verdict,
+    passing_verdict,
+    result,
+    suite,
+)
+
+
+def parse(verdict: Verdict) -> ET.Element:
+    """The parsed report, its counts held against what is in it."""
+    root = ET.fromstring(render_junit(verdict).encode())
+    for element in (root, *root.iter("testsuite")):
+        assert int(element.get("tests", "")) == len(list(element.iter("testcase")))
+        assert int(element.get("failures", "")) == len(list(element.iter("failure")))
+        assert element.get("errors") == element.get("skipped") == "0"
+    return root
+
+
+def failed(root: ET.Element) -> list[str]:
+    return [case.get("name", "") for case in root.iter("testcase") if case.find("failure") is not None]
+
+
+def test_a_pass_is_green() -> None:
+    root = parse(passing_verdict())
+    assert failed(root) == []
+    assert [found.get("name") for found in root] == ["B3_magicoder.verdict", "B3_magicoder.default"]
+    assert {case.get("classname") for case in root[1]} == {"B3_magicoder.default"}
+    assert [case.get("name") for case in root[0]] == ["gate", "complete"]
+    assert [case.get("name") for case in root[1]][-2:] == ["replacement_chars", "quarantine share"]
+
+
+def test_a_closed_gate_fails_what_closes_it() -> None:
+    root = parse(failing_verdict())
+    assert failed(root) == ["gate", "reencode_equal", "evidence_known", "quarantine share"]
+    failure = root.find(".//testcase[@name='reencode_equal']/failure")
+    assert failure is not None
+    assert failure.get("message") == "41 of 3,383 rows fail (1.2 %)"
+    assert "mc-00077/1/0: false" in (failure.text or "")
+
+
+def test_a_warning_passes_and_tells() -> None:
+    case = parse(failing_verdict()).find(".//testcase[@name='replacement_chars']")
+    assert case is not None
+    assert case.find("failure") is None
+    assert (case.findtext("system-out") or "").startswith("warning: 12 of 3,383 rows fail (0.4 %)")
+
+
+def test_an_incomplete_dataset_is_red() -> None:
+    root = parse(incomplete_verdict())
+    assert failed(root) == ["complete"]
+    assert "117 prompts unanswered\n40 replies not sealed" in (root.findtext(".//failure") or "")
+
+
+def test_a_closed_gate_is_red_though_every_expectation_holds() -> None:
+    verdict = passing_verdict(passed=False, reasons=("1 shard cannot be read",), unreadable=("p",), suites=())
+    root = parse(verdict)
+    assert failed(root) == ["gate"]
+    failure = root.find(".//failure")
+    assert failure is not None
+    assert "1 shard cannot be read" in (failure.get("message") or "")
+
+
+def test_what_could_not_be_evaluated_is_red() -> None:
+    run = suite(result("broken", error="no column 'x'"))
+    root = parse(failing_verdict(suites=(run,)))
+    failure = root.find(".//testcase[@name='broken']/failure")
+    assert failure is not None
+    assert failure.get("type") == "not evaluated"
+    assert "could not be evaluated: no column 'x'" in (failure.get("message") or "")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_stays_legal_xml(text: str) -> None:
+    source = render_junit(hostile_verdict(text))
+    assert len(source) < 40_000
+    root = parse(hostile_verdict(text))
+    assert {element.tag for element in root.iter()} <= {"testsuites", "testsuite", "testcase", "failure", "system-out"}
+    assert not set(source) & set("\x1b\x07\x9b\r\t\x00\u202e\ud800\ufffe")

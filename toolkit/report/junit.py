@@ -1,0 +1,105 @@
+"""JUnit XML for CI: one suite per expectation suite, one case per expectation, and the gate itself.
+
+A CI job shows red whenever the gate is closed or the dataset is incomplete: the cases `gate` and
+`complete` say so even where no expectation fails. Warnings pass, and tell in `system-out` what they saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree as ET
+
+from toolkit.records import ExpectationResult, SuiteRun, Verdict
+from toolkit.report import outcome as say
+from toolkit.report.text import clean, quantity
+
+_SAMPLES = 10
+_VALUE_LIMIT = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One test case. `failure` is its (kind, message) where it fails; `lines` tell more."""
+
+    name: str
+    failure: tuple[str, str] | None = None
+    lines: Sequence[str] = ()
+
+
+def render_junit(verdict: Verdict) -> str:
+    """The verdict as JUnit XML, as Jenkins, GitLab and GitHub actions read it."""
+    dataset = clean(verdict.dataset, say.NAME_LIMIT) or "dataset"
+    root = ET.Element("testsuites", name=f"tokenproof {dataset}")
+    _add_suite(root, dataset, "verdict", _verdict_cases(verdict), verdict)
+    for run in verdict.suites:
+        cases = [_case(result) for result in run.results]
+        name = clean(run.name, say.NAME_LIMIT) or "suite"
+        _add_suite(root, dataset, name, [*cases, _quarantine_case(verdict, run)], verdict)
+    for count in ("tests", "failures", "errors", "skipped"):
+        root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _add_suite(root: ET.Element, dataset: str, name: str, cases: Sequence[Case], verdict: Verdict) -> None:
+    suite = ET.SubElement(
+        root,
+        "testsuite",
+        name=f"{dataset}.{name}",
+        tests=str(len(cases)),
+        failures=str(sum(case.failure is not None for case in cases)),
+        errors="0",
+        skipped="0",
+        time="0",
+        timestamp=clean(verdict.created_at, 40),
+    )
+    for case in cases:
+        element = ET.SubElement(suite, "testcase", classname=f"{dataset}.{name}", name=case.name, time="0")
+        if case.failure is not None:
+            kind, message = case.failure
+            failure = ET.SubElement(element, "failure", type=kind, message=message)
+            failure.text = "\n".join([message, *case.lines])
+        elif case.lines:
+            ET.SubElement(element, "system-out").text = "\n".join(case.lines)
+
+
+def _verdict_cases(verdict: Verdict) -> list[Case]:
+    outcome, reasons = say.outcome_of(verdict), say.reasons_of(verdict)
+    split = say.split_sentence(verdict)
+    closed = ("gate", f"{outcome.headline}: {'; '.join(reasons)}") if not verdict.passed else None
+    accounting = verdict.accounting
+    missing = [f"unreadable: {clean(path, say.SENTENCE_LIMIT)}" for path in verdict.unreadable[:_SAMPLES]]
+    if accounting.unanswered:
+        missing.append(f"{quantity(accounting.unanswered, 'prompt')} unanswered")
+    if accounting.unsealed:
+        missing.append(f"{quantity(accounting.unsealed, 'reply', 'replies')} not sealed")
+    incomplete = ("incomplete", "the dataset is not complete") if not verdict.complete else None
+    return [
+        Case(name="gate", failure=closed, lines=[split, *say.culprits(verdict)] if closed else [split]),
+        Case(name="complete", failure=incomplete, lines=missing),
+    ]
+
+
+def _quarantine_case(verdict: Verdict, run: SuiteRun) -> Case:
+    found = f"{quantity(verdict.quarantined, 'row')} quarantined: {say.quarantine_share(verdict, run)}"
+    reasons = [f"by reason: {reasons}"] if (reasons := say.tally(verdict.quarantined_by_reason)) else []
+    if say.quarantine_within(verdict, run):
+        return Case(name="quarantine share", lines=[found, *reasons])
+    return Case(name="quarantine share", failure=("quarantine", found), lines=reasons)
+
+
+def _case(result: ExpectationResult) -> Case:
+    """One expectation. Only a failing critical one fails the case."""
+    name = clean(result.id, say.NAME_LIMIT) or "expectation"
+    found = say.found_by(result)
+    about = [clean(result.description, say.SENTENCE_LIMIT)] if result.description else []
+    if result.scope == "row":
+        about.append(f"must hold for {say.required_by(result)} of the rows")
+    rows = say.samples(result.examples[:_SAMPLES], _VALUE_LIMIT)
+    about += [f"row {row}" if value is None else f"row {row}: {value}" for row, value in rows]
+    if say.closes_gate(result):
+        return Case(name=name, failure=("critical" if result.error is None else "not evaluated", found), lines=about)
+    if say.fails(result):
+        return Case(name=name, lines=[f"{result.severity}: {found}", *about])
+    return Case(name=name, lines=[found, *about] if result.unexpected_count else ())
