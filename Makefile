@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint fmt lock clean
+.PHONY: help setup demo test lint fmt bench lock clean
 
 help:            ## show the words this Makefile knows
 	@grep -E '^[a-z]+: .*## ' Makefile | sed -E 's/: .*## /\t/'
@@ -33,6 +33,9 @@ lint: $(READY)   ## ruff, formatting, mypy strict
 fmt: $(READY)    ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench: $(READY)  ## measure speed and memory of an audit beside the usual loop
+	$(BIN)/python scripts/bench_audit.py
 
 lock:            ## renew requirements.lock from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o requirements.lock

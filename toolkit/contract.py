@@ -255,6 +255,7 @@ def _faults(contract: Contract) -> Iterator[str]:
     for where, spelling in _named_specials(contract):
         if spelling not in known:
             yield f"{where}: {spelling!r} is not in [special]"
+    yield from _finish_faults(contract.finish)
     if contract.tools is not None:
         call = contract.tools.call
         if len(call) != 5 or call[1] != "{id}" or call[3] != "{arguments}":
@@ -273,6 +274,18 @@ def _special_faults(special: Mapping[str, int], base_tokens: int, vocab_size: in
         if token_id in by_id:
             yield f"special: {spelling!r} and {by_id[token_id]!r} both have the id {token_id}"
         by_id[token_id] = spelling
+
+
+def _finish_faults(finish: FinishTable) -> Iterator[str]:
+    tables = {"stop": finish.stop, "length": finish.length, "tool_calls": finish.tool_calls}
+    for name, reasons in tables.items():
+        for reason in sorted(reasons):
+            if reason != reason.strip().lower() or not reason:
+                yield f"finish.{name}: expected lower case, found {reason!r}"
+    for reason in sorted(set().union(*tables.values())):
+        inside = [name for name, reasons in tables.items() if reason in reasons]
+        if len(inside) > 1:
+            yield f"finish: {reason!r} stands in {' and '.join(inside)}"
 
 
 def _named_specials(contract: Contract) -> Iterator[tuple[str, str]]:
@@ -296,6 +309,11 @@ def _mode_faults(mode: Mode, special: Mapping[str, int], contract: Contract) -> 
         yield "output: expected {content} and {terminal} once each"
     elif mode.output[-1] != "{terminal}":
         yield "output: expected {terminal} last"
+    for part in ("{reasoning}", "{tools}"):
+        if mode.output.count(part) > 1:
+            yield f"output: expected {part} at most once"
+    if any(piece in PARTS for piece in mode.prompt_ends_with):
+        yield f"prompt_ends_with: expected spellings and text, found {list(mode.prompt_ends_with)}"
     if "{tools}" in mode.output and contract.tools is None:
         yield "output: {tools} needs a [tools] table"
     for piece in (*mode.output, *mode.prompt_ends_with):

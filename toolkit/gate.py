@@ -149,13 +149,13 @@ def _contract_reasons(verdict: Verdict, contract: Contract) -> Iterator[str]:
 
 
 def _suite_reasons(verdict: Verdict, suites: Sequence[tuple[str, Path]]) -> Iterator[str]:
-    audited = {run.name: run for run in verdict.suites}
+    audited = {run.path: run for run in verdict.suites}
     if not suites:
         yield "no suite is configured for this dataset"
     for name, path in suites:
-        run = audited.get(name)
+        run = audited.get(path.name)
         if run is None:
-            yield f"suite {name} was not evaluated; found {', '.join(sorted(audited)) or 'none'}"
+            yield f"suite {name} ({path.name}) was not evaluated; found {', '.join(sorted(audited)) or 'none'}"
             continue
         try:
             now = sha256_of(path)

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from toolkit.contract import Contract
 from toolkit.errors import ConfigError
 from toolkit.records import (
+    SAMPLING_KEYS,
     SOURCES_WITH_IDS,
     Entry,
     Failure,
@@ -26,6 +27,7 @@ from toolkit.records import (
     Origin,
     Prompt,
     Source,
+    canonical_json,
     imported_row_key,
     row_key_of,
     storable_text,
@@ -41,12 +43,6 @@ from toolkit.wire.json import NotJsonError, dump_json, load_json
 from toolkit.wire.raw import bears_api_marks
 
 Identity = tuple[str, int, int]
-
-SAMPLING_KEYS = (
-    "temperature", "top_p", "top_k", "min_p", "seed", "repetition_penalty", "frequency_penalty", "presence_penalty",
-    "logit_bias", "reasoning_effort",
-)  # fmt: skip
-"""Fields of a request that change what a model says, and so belong to its identity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +73,11 @@ class ImportCounts:
     by_reason: Counter[str] = field(default_factory=Counter)
     assumed: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
+
+    def as_json(self) -> dict[str, Json]:
+        """For machines."""
+        values = ((name, getattr(self, name)) for name in self.__slots__)
+        return {name: dict(value) if isinstance(value, Counter) else value for name, value in values}
 
 
 def import_files(
@@ -237,6 +238,10 @@ class _Import:
             raise _LineError("not_json", f"expected a JSON object: {error}") from None
         if not isinstance(value, dict):
             raise _LineError("line_invalid", f"expected a JSON object, found {type(value).__name__}")
+        try:
+            canonical_json(value)
+        except ValueError:
+            raise _LineError("line_invalid", "expected JSON nested at most 250 levels deep") from None
         if "custom_id" in value:
             return self._batch_entry(value)
         if "sample_id" in value:

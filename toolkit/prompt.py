@@ -15,14 +15,16 @@ from toolkit.errors import ContractError
 from toolkit.records import Json
 from toolkit.vocabulary import Vocabulary
 
-_RENDERER_FAULTS = (ValueError, KeyError, TypeError, AttributeError, AssertionError, IndexError, NotImplementedError)
+_RENDERER_FAULTS = (
+    ValueError, KeyError, TypeError, AttributeError, AssertionError, IndexError, NotImplementedError, RecursionError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedPrompt:
     """Prompt ids, or None with a note that says why.
 
-    Notes: `prompt_not_rendered` (the contract names no renderer, or the renderer refused the messages),
+    Notes: `prompt_not_rendered` (the contract names no renderer, or the messages are not whole or were refused by it),
     `prompt_has_media`, `prompt_tail` (the ids do not end as the mode demands; then ids are None),
     `prompt_spells_special` (text of the messages spells a special token, which is that id on a server).
     """
@@ -52,6 +54,8 @@ class PromptRenderer:
             return RenderedPrompt(None, ("prompt_not_rendered",))
         if any(part.get("type") != "text" for part in _parts(messages)):
             return RenderedPrompt(None, ("prompt_has_media",))
+        if not (all(map(_is_whole, messages)) and all(map(_is_whole_tool, tools or ()))):
+            return RenderedPrompt(None, ("prompt_not_rendered",))
         renderer = self._renderer(mode)
         try:
             rendered = renderer.render(
@@ -129,21 +133,52 @@ def _for_template(message: dict[str, Json]) -> dict[str, Json]:
     return message
 
 
+def _is_whole(message: Json) -> bool:
+    """Whether a message has all that a server would render; renderers take what they cannot read for empty text."""
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        return False
+    content, calls = message.get("content"), message.get("tool_calls")
+    if not isinstance(message.get("reasoning_content", message.get("reasoning")), str | None):
+        return False
+    if calls is not None and not (isinstance(calls, list) and all(_is_whole_call(call) for call in calls)):
+        return False
+    if content is None:
+        return bool(message["role"] == "assistant")
+    return isinstance(content, str) or (
+        isinstance(content, list) and all(isinstance(p, dict) and isinstance(p.get("text"), str) for p in content)
+    )
+
+
+def _is_whole_call(call: Json) -> bool:
+    function = call.get("function") if isinstance(call, dict) else None
+    return (
+        isinstance(function, dict)
+        and isinstance(call.get("id"), str)
+        and isinstance(function.get("name"), str)
+        and isinstance(function.get("arguments"), str | dict)
+    )
+
+
+def _is_whole_tool(tool: Json) -> bool:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    return isinstance(function, dict) and isinstance(function.get("name"), str)
+
+
 def _parts(messages: Sequence[dict[str, Json]]) -> Iterator[dict[str, Json]]:
     for message in messages:
-        content = message.get("content")
+        content = message.get("content") if isinstance(message, dict) else None
         if isinstance(content, list):
             yield from (part for part in content if isinstance(part, dict))
 
 
 def _texts(value: Json) -> Iterator[str]:
-    """Every string inside a JSON value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _texts(key)
-            yield from _texts(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item)
+    """Every string inside a JSON value, however deeply nested."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting += [*item.keys(), *item.values()]
+        elif isinstance(item, list | tuple):
+            waiting += item

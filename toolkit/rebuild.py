@@ -41,11 +41,22 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """How the reply ended: `kind` is None where nobody knows; `at_cap`: said to be finished, but at max_tokens."""
+    """How the reply ended: `kind` is None where nobody knows.
+
+    `at_cap`: said to be finished, but at max_tokens; `calls`: either reason says that it ended in tool calls.
+    """
 
     kind: FinishKind | None
     at_cap: bool = False
+    calls: bool = False
     note: str | None = None
+
+
+_UNREADABLE = frozenset({
+    "reasoning_not_verbatim", "wrong_type:reasoning", "wrong_type:reasoning_content", "wrong_type:tool_calls",
+    "wrong_type:arguments",
+})  # fmt: skip
+"""Notes of parts that were there, but not as the model wrote them."""
 
 
 class _NoRuleError(Exception):
@@ -148,7 +159,7 @@ class _Parts:
 def _apply_rules(
     reply: Reply, parts: _Parts, ask: Ask, contract: Contract, vocabulary: Vocabulary, notes: list[str]
 ) -> tuple[list[int], RebuildStatus]:
-    if "reasoning_not_verbatim" in notes or any(note.startswith("wrong_type:tool_calls") for note in notes):
+    if not _UNREADABLE.isdisjoint(notes):
         raise _NoRuleError(RebuildStatus.AMBIGUOUS)
     if not all(_is_storable(text) for text in parts.texts()):
         raise _NoRuleError(RebuildStatus.AMBIGUOUS, "lone_surrogate")
@@ -164,9 +175,11 @@ def _apply_rules(
         notes.append("separator_in_text")
     _refuse_markers(parts, contract, vocabulary, notes)
     _check_parts(parts, ask, end, contract)
-    _check_calls(parts.tool_calls, end, contract)
+    _check_calls(parts.tool_calls, ask.mode, end, contract)
     ids = _lay_out(parts, ask.mode, end, contract, vocabulary)
     if end.kind == "length":
+        # A tokenizer splits a cut word as if it ended there; what was sampled may differ in the last ids.
+        notes.append("cut_tail")
         return ids, RebuildStatus.TRUNCATED
     return ids, RebuildStatus.AMBIGUOUS if end.at_cap else RebuildStatus.COMPLETE
 
@@ -189,7 +202,8 @@ def _end_of(reply: Reply, ask: Ask, contract: Contract) -> _End:
     at_cap = (
         ask.max_tokens is not None and reply.completion_tokens is not None and reply.completion_tokens >= ask.max_tokens
     )
-    return _End(kind, at_cap=at_cap, note="stop_at_max_tokens" if at_cap else None)
+    calls = "tool_calls" in (kind, native)
+    return _End(kind, at_cap=at_cap, calls=calls, note="stop_at_max_tokens" if at_cap else None)
 
 
 # --- what stands in the text ---------------------------------------------------------------------
@@ -294,7 +308,7 @@ def _check_parts(parts: _Parts, ask: Ask, end: _End, contract: Contract) -> None
     thinks = contract.mode(ask.mode).thinks
     if parts.reasoning and not thinks:
         raise _NoRuleError(RebuildStatus.AMBIGUOUS, "reasoning_in_instant_mode")
-    if end.kind == "tool_calls" and not parts.tool_calls:
+    if end.calls and not parts.tool_calls:
         raise _NoRuleError(RebuildStatus.AMBIGUOUS, "tool_calls_missing")
     answered = bool(parts.content) or bool(parts.tool_calls)
     if end.kind == "length":
@@ -306,11 +320,11 @@ def _check_parts(parts: _Parts, ask: Ask, end: _End, contract: Contract) -> None
         raise _NoRuleError(RebuildStatus.REASONING_MISSING)
 
 
-def _check_calls(calls: Sequence[ToolCall], end: _End, contract: Contract) -> None:
+def _check_calls(calls: Sequence[ToolCall], mode: str, end: _End, contract: Contract) -> None:
     """Calls go into the ids only as the model wrote them: a provider's own id hides the model's."""
     if not calls:
         return
-    if contract.tools is None:
+    if contract.tools is None or "{tools}" not in contract.mode(mode).output:
         raise _NoRuleError(RebuildStatus.AMBIGUOUS, "tools_unsupported")
     for position, call in enumerate(calls):
         last_and_cut = end.kind == "length" and position == len(calls) - 1
@@ -352,7 +366,7 @@ def _pieces(parts: _Parts, output: Sequence[str], end: _End, contract: Contract)
         elif piece == "{content}":
             yield parts.content or ""
         elif piece == "{tools}":
-            yield from _tool_pieces(parts.tool_calls, contract, cut=end.kind == "length")
+            yield from _tool_pieces(parts.tool_calls, contract, cut=open_ended)
         elif piece == "{terminal}":
             yield contract.id_of(contract.terminals["tool_calls" if parts.tool_calls else "stop"])
         elif piece in contract.special:

@@ -85,6 +85,21 @@ class Severity(StrEnum):
     INFO = "info"
 
 
+SAMPLING_KEYS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "logit_bias",
+    "reasoning_effort",
+)
+"""Fields of a request that change what a model says, and so belong to its identity."""
+
+
 # --- what came over the wire -------------------------------------------------------------------
 
 
@@ -320,12 +335,8 @@ MEASURED_COLUMNS: tuple[Column, ...] = (
         "the row's text, encoded part by part with another engine than the rebuild's, gives these ids",
     ),
     Column("n_replaced", pa.int32(), "", "U+FFFD in reasoning and content"),
-    Column(
-        "edge_spaces",
-        pa.int32(),
-        "no text in the reply",
-        "of reasoning and content: how many begin or end in white space",
-    ),
+    Column("leading_spaces", pa.int32(), "no text in the reply", "reasoning and content that begin in white space"),
+    Column("trailing_spaces", pa.int32(), "no text in the reply", "reasoning and content that end in white space"),
     Column(
         "count_difference", pa.int32(), "no output_ids, or completion_tokens not reported", "n_ids − completion_tokens"
     ),
@@ -406,7 +417,6 @@ TRAIN_COLUMNS: tuple[Column, ...] = (
     Column("model", pa.string(), "as in the shard", "as in the shard"),
     Column("mode", pa.string(), "", "as in the shard"),
     Column("ids_source", pa.string(), "", "as in the shard"),
-    Column("evidence", pa.string(), "", "from the audit"),
     Column("prompt_ids_source", pa.string(), "", "as in the shard"),
     Column("finish_reason", pa.string(), "absent in the reply", "as in the shard"),
     Column("prompt_tokens", pa.int32(), "not reported", "as in the shard"),
@@ -506,7 +516,7 @@ class ExpectationResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteRun:
-    """One suite, and what came of each of its expectations."""
+    """One suite, and what came of each of its expectations. `path` is the name of its file."""
 
     name: str
     path: str
@@ -576,11 +586,18 @@ def canonical_json(value: Json) -> bytes:
     """JSON with sorted keys and no spaces, UTF-8: the same bytes for equal values.
 
     Lone surrogates, which JSON can spell and UTF-8 cannot, become U+FFFD.
+
+    Raises:
+        ValueError: nested more than 250 levels deep.
     """
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:
+        pass
+    try:
         return orjson.dumps(_storable(value), option=orjson.OPT_SORT_KEYS)
+    except (TypeError, RecursionError):
+        raise ValueError("nested too deeply") from None
 
 
 def _storable(value: Json) -> Json:

@@ -101,8 +101,17 @@ class RowBuilder:
         }
 
     def _prompt(self, entry: Entry, reply: Reply) -> RenderedPrompt:
-        if reply.prompt_ids is not None:
-            return RenderedPrompt(list(reply.prompt_ids))
+        if reply.prompt_ids:
+            tail = [
+                token_id
+                for piece in self.contract.mode(entry.mode).prompt_ends_with
+                for token_id in self.vocabulary.encode_rendered(piece)
+            ]
+            # Ids that end as another mode's prompt say that the row's mode is not the one that was answered.
+            ids = list(reply.prompt_ids)
+            return (
+                RenderedPrompt(ids) if ids[len(ids) - len(tail) :] == tail else RenderedPrompt(None, ("prompt_tail",))
+            )
         if entry.messages is None:
             return RenderedPrompt(None, ("prompt_unknown",))
         return self._prompts.render(entry.messages, entry.tools, entry.mode)
@@ -202,7 +211,7 @@ def rewrite_tool_ids(
 
 
 def _prompt_source(reply: Reply) -> str:
-    return "rendered" if reply.prompt_ids is None else str(IdsSource.ENGINE)
+    return str(IdsSource.ENGINE) if reply.prompt_ids else "rendered"
 
 
 def _storable(text: str | None) -> str | None:

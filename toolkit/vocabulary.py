@@ -80,7 +80,7 @@ class Vocabulary:
         size: Ids run from 0 to size − 1.
         base: Bytes of each base token, by id.
         special: The contract's special spellings and their ids.
-        ranks_sha256: sha256 of the base tokens written as rank lines; None for a tokenizer.json.
+        ranks_sha256: sha256 of the base tokens written as rank lines.
         origin: Where it was loaded from.
     """
 
@@ -92,7 +92,7 @@ class Vocabulary:
         engine: Engine,
         second_engine: Callable[[], Engine],
         referee: Callable[[], Engine],
-        ranks_sha256: str | None,
+        ranks_sha256: str,
         origin: str,
         witnesses: Mapping[str, int],
     ):
@@ -108,6 +108,7 @@ class Vocabulary:
         self._make_referee = referee
         self._split = re.compile("|".join(re.escape(s) for s in sorted(contract.special, key=len, reverse=True)))
         self._spelled = {token_id: spelling for spelling, token_id in contract.special.items()}
+        self._first_letters = {spelling[0] for spelling in contract.special}
 
     @cached_property
     def referee(self) -> Engine:
@@ -163,12 +164,12 @@ class Vocabulary:
         return np.concatenate(parts), np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths, dtype=np.uint64)])
 
     @cached_property
-    def token_bytes(self) -> pa.BinaryArray:
+    def token_bytes(self) -> pa.LargeBinaryArray:
         """Bytes of each id, by id; special ids as they are spelled, ids without a token as empty."""
         table = [*self.base, *([b""] * (self.size - len(self.base)))]
         for spelling, token_id in self.special.items():
             table[token_id] = spelling.encode()
-        return pa.array(table, type=pa.binary())
+        return pa.array(table, type=pa.large_binary())
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
         """The bytes that `ids` stand for, special ids spelled out.
@@ -186,7 +187,7 @@ class Vocabulary:
 
     def specials_in(self, text: str) -> list[str]:
         """The special spellings that stand in `text`, in order."""
-        return self._split.findall(text) if "<" in text or "[" in text else []
+        return self._split.findall(text) if any(letter in text for letter in self._first_letters) else []
 
 
 def load_vocabulary(contract: Contract, source: str | None = None) -> Vocabulary:
@@ -205,19 +206,31 @@ def load_vocabulary(contract: Contract, source: str | None = None) -> Vocabulary
     return vocabulary
 
 
+def proof_of(contract: Contract, source: str | None = None) -> Iterator[ProofLine]:
+    """The proof of a contract's vocabulary, whether it holds or not.
+
+    Raises:
+        ContractError: the vocabulary cannot be loaded at all.
+    """
+    yield from prove(_load(contract, source or contract.vocabulary.source))
+
+
 def prove(vocabulary: Vocabulary) -> Iterator[ProofLine]:
     """Everything that a contract and its vocabulary owe each other, one line per claim."""
     contract = vocabulary.contract
     spec = contract.vocabulary
     yield ProofLine("base tokens", str(spec.base_tokens), str(len(vocabulary.base)))
-    if spec.ranks_sha256 is not None and vocabulary.ranks_sha256 is not None:
+    if spec.ranks_sha256 is not None:
         yield ProofLine("sha256 of the rank file", spec.ranks_sha256, vocabulary.ranks_sha256)
     for spelling, token_id in contract.special.items():
-        witness = vocabulary.witnesses.get(spelling, None if vocabulary.witnesses else token_id)
-        if witness is not None or vocabulary.witnesses:
-            yield ProofLine(f"id of {spelling} in the vocabulary's own table", str(token_id), str(witness))
+        witness = vocabulary.witnesses.get(spelling)
+        yield ProofLine(f"id of {spelling} in the vocabulary's own table", str(token_id), str(witness))
         yield ProofLine(f"{spelling} encodes to", str([token_id]), str(vocabulary.encode_rendered(spelling)))
-        yield ProofLine(f"{token_id} decodes to", repr(spelling), repr(vocabulary.decode_bytes([token_id]).decode()))
+        yield ProofLine(
+            f"{token_id} decodes to",
+            repr(spelling),
+            repr(vocabulary.decode_bytes([token_id]).decode("utf-8", "replace")),
+        )
         ordinary = set(vocabulary.encode_ordinary(spelling)) & set(contract.special.values())
         yield ProofLine(f"{spelling} as ordinary text holds special ids", "[]", str(sorted(ordinary)))
     for text in PROBES:
@@ -322,7 +335,7 @@ def _added_tokens(path: Path) -> dict[str, int]:
 
 def _from_ranks(contract: Contract, base: list[bytes], *, origin: str, witnesses: Mapping[str, int]) -> Vocabulary:
     pattern = _pattern(contract)
-    ranks = b"".join(b"%s %d\n" % (base64.b64encode(token), i) for i, token in enumerate(base))
+    ranks = _rank_lines(base)
     return Vocabulary(
         contract,
         base,
@@ -333,6 +346,10 @@ def _from_ranks(contract: Contract, base: list[bytes], *, origin: str, witnesses
         origin=origin,
         witnesses=witnesses,
     )
+
+
+def _rank_lines(base: Sequence[bytes]) -> bytes:
+    return b"".join(b"%s %d\n" % (base64.b64encode(token), i) for i, token in enumerate(base))
 
 
 def _pattern(contract: Contract) -> str:
@@ -373,7 +390,7 @@ def _from_tokenizer_json(contract: Contract, content: bytes, *, origin: str) -> 
         engine=_HuggingFace(plain),
         second_engine=lambda: _Splintr.from_json(plain),
         referee=lambda: _HuggingFace(plain),
-        ranks_sha256=None,
+        ranks_sha256=hashlib.sha256(_rank_lines(base)).hexdigest(),
         origin=origin,
         witnesses=added,
     )

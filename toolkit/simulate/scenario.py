@@ -32,6 +32,7 @@ class Scenario:
         faults: Rates, 0 to 1, by the names in FAULTS and HABITS; those of FAULTS sum to at most 1.
         retry_after_s: The wish that a 429 states, in seconds; None: it states none.
         reply_model: The model name that replies bear.
+        varies: Asking again without a `seed` gives another answer, as sampling does.
 
     Raises:
         ConfigError: no provider, two of one slug, a share, rate or latency out of range, an unknown fault.
@@ -43,6 +44,7 @@ class Scenario:
     faults: Mapping[str, float] = field(default_factory=lambda: {"blank_lines": 0.3})
     retry_after_s: int | None = 1
     reply_model: str = "moonshotai/kimi-k2.5-0127"
+    varies: bool = False
 
     def __post_init__(self) -> None:
         slugs = [provider.slug for provider in self.providers]

@@ -182,6 +182,8 @@ async def _chat(request: web.Request) -> web.StreamResponse:
     key = prompt_key(asked.messages, asked.tools, asked.mode)
     attempt = simulation.requests[key]
     simulation.requests[key] += 1
+    if scenario.varies and asked.nonce == 0:
+        asked = replace(asked, nonce=attempt)
     fate = fate_of(scenario, asked.routing, key, attempt, stream=asked.stream)
     created = int(time.time())
     serial = hashlib.sha256(f"{scenario.seed} {key} {attempt}".encode()).hexdigest()[:20]

@@ -56,10 +56,13 @@ def parse_prompt(line: bytes, number: int, *, modes: Collection[str]) -> tuple[P
         return None, [f"not JSON: {error}"]
     if not isinstance(value, Mapping):
         return None, [f"expected an object, found {type(value).__name__}"]
+    try:
+        identity = canonical_json({"messages": value.get("messages"), "tools": value.get("tools")})
+    except ValueError:
+        return None, ["expected JSON nested at most 250 levels deep"]
     faults = list(_prompt_faults(value, modes))
     if faults:
         return None, faults
-    identity = canonical_json({"messages": value["messages"], "tools": value.get("tools")})
     return Prompt(
         id=value.get("id") or f"sha256-{hashlib.sha256(identity).hexdigest()[:16]}",
         messages=value["messages"],

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from toolkit.records import IdsSource, Json, Reply, ToolCall
 from toolkit.wire.json import NotJsonError, load_json
-from toolkit.wire.reply import TRANSIENT_STATUSES, Fields, NoAnswer, error_of, reasoning_of, short
+from toolkit.wire.reply import TRANSIENT_STATUSES, Fields, NoAnswer, aborted_of, error_of, reasoning_of, short
 
 
 def read_completion(status: int, body: str, *, retry_after_s: float | None = None) -> Reply | NoAnswer:
@@ -79,6 +79,9 @@ def _read_document(document: Mapping[str, Json], *, streamed: bool) -> Reply | N
         inner = error_of({"error": choice.get("error") or {"message": "finish_reason error"}}, status=200)
         detail = inner.detail if inner is not None else "finish_reason error"
         return refuse("error_in_choice", detail, inner.status if inner else None)
+    aborted = aborted_of(choice.get("matched_stop"), finish)
+    if aborted is not None:
+        return refuse("aborted", aborted)
     message = choice.get("message")
     if not isinstance(message, Mapping):
         return refuse("no_choices", f"expected choices[0].message, found {short(message, 80)}")
@@ -154,6 +157,7 @@ class _Stream:
     ids: list[Json] | None = None
     chunks: int = 0
     done: bool = False
+    several: bool = False
     faults: list[str] = field(default_factory=list)
 
     def add(self, chunk: Mapping[str, Json]) -> None:
@@ -164,13 +168,17 @@ class _Stream:
         choices = chunk.get("choices")
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
             return
-        self.chunks += 1
         choice = choices[0]
-        for key in ("finish_reason", "native_finish_reason", "error"):
+        if choice.get("index") not in (None, 0):
+            self.several = True
+            return
+        self.chunks += 1
+        for key in ("finish_reason", "native_finish_reason", "matched_stop", "error"):
             if choice.get(key) is not None:
                 self.choice[key] = choice[key]
         if isinstance(choice.get("token_ids"), list):
-            self.ids = [*(self.ids or []), *choice["token_ids"]]
+            self.ids = self.ids if self.ids is not None else []
+            self.ids.extend(choice["token_ids"])
         delta = choice.get("delta")
         if isinstance(delta, Mapping):
             self._add_delta(delta)
@@ -187,13 +195,14 @@ class _Stream:
             self.details.extend(item for item in details if isinstance(item, Mapping))
         calls = delta.get("tool_calls")
         if isinstance(calls, list):
-            for position, call in enumerate(calls):
+            for call in calls:
                 if isinstance(call, Mapping):
-                    self._add_call(position, call)
+                    self._add_call(call)
 
-    def _add_call(self, position: int, call: Mapping[str, Json]) -> None:
+    def _add_call(self, call: Mapping[str, Json]) -> None:
         index = call.get("index")
-        index = index if isinstance(index, int) and not isinstance(index, bool) else position
+        if not isinstance(index, int) or isinstance(index, bool):
+            index = self._place_of(call)
         kept = self.calls.setdefault(index, {"id": None, "name": None, "arguments": []})
         function = call.get("function")
         function = function if isinstance(function, Mapping) else {}
@@ -201,6 +210,13 @@ class _Stream:
         kept["name"] = kept["name"] if kept["name"] is not None else function.get("name")
         if isinstance(function.get("arguments"), str):
             kept["arguments"].append(function["arguments"])
+
+    def _place_of(self, call: Mapping[str, Json]) -> int:
+        """Where a call without an index belongs: an id names or opens a call, without one the last goes on."""
+        last = max(self.calls, default=-1)
+        if call.get("id") is None:
+            return max(last, 0)
+        return next((i for i, kept in self.calls.items() if kept["id"] == call["id"]), last + 1)
 
     def document(self) -> dict[str, Json]:
         """The same reply in the form of a reply that was not streamed."""
@@ -219,7 +235,7 @@ class _Stream:
         choice = {**self.choice, "message": message}
         if self.ids is not None:
             choice["token_ids"] = self.ids
-        return {**self.head, "choices": [choice]}
+        return {**self.head, "choices": [choice, {}] if self.several else [choice]}
 
 
 def _events(text: str) -> Iterator[str]:
@@ -252,6 +268,8 @@ def _read_stream(status: int, text: str, retry_after_s: float | None) -> Reply |
         if refused is not None:
             return refused
         stream.add(chunk)
+    if status >= 400:
+        return _no_answer(status, "not_json", f"expected an error body, found {short(text, 80)!r}", retry_after_s)
     if stream.faults:
         return _cut(stream, stream.faults[0], reason="malformed")
     if not stream.chunks:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from toolkit.records import IdsSource, Json, Reply
 from toolkit.wire.json import NotJsonError, load_json
-from toolkit.wire.reply import Fields, NoAnswer, error_of, reasoning_of, short
+from toolkit.wire.reply import Fields, NoAnswer, aborted_of, error_of, reasoning_of, short
 
 
 def read_raw(status: int, body: str, *, retry_after_s: float | None = None) -> Reply | NoAnswer:
@@ -27,7 +27,8 @@ def read_raw(status: int, body: str, *, retry_after_s: float | None = None) -> R
         return failed
     fields = Fields()
     meta = fields.mapping(line, "meta_info")
-    finish, aborted = _finish(fields, line, meta)
+    finish, ended, matched = _finish(fields, line.get("finish_reason"), meta.get("finish_reason"))
+    aborted = aborted_of(matched, finish, ended)
     if aborted is not None:
         return _refuse("aborted", aborted)
     content = line.get("content")
@@ -56,7 +57,7 @@ def read_raw(status: int, body: str, *, retry_after_s: float | None = None) -> R
         content=content,
         tool_calls=calls,
         finish_reason=finish,
-        native_finish_reason=fields.text(line, "native_finish_reason"),
+        native_finish_reason=fields.text(line, "native_finish_reason") or (ended if ended != finish else None),
         prompt_tokens=counts["prompt_tokens"],
         completion_tokens=counts["completion_tokens"],
         reasoning_tokens=reasoning_tokens if reasoning_tokens is not None else fields.count(meta, "reasoning_tokens"),
@@ -81,22 +82,20 @@ def bears_api_marks(line: Mapping[str, Json]) -> bool:
     )
 
 
-def _finish(fields: Fields, line: Mapping[str, Json], meta: Mapping[str, Json]) -> tuple[str | None, str | None]:
-    """(finish_reason, why it was no success). SGLang's is an object whose `matched` can say "NaN happened"."""
-    value = line.get("finish_reason")
-    if value is None:
-        value = meta.get("finish_reason")
-    if isinstance(value, Mapping):
-        matched = value.get("matched")
-        if matched == "NaN happened":
-            return None, "the engine met NaN and put a stop id in place of the sampled one"
-        value = value.get("type")
-    if value == "abort":
-        return None, "the engine aborted the request; its ids are a part of an answer"
-    if value is None or isinstance(value, str):
-        return value, None
-    fields.notes.append("wrong_type:finish_reason")
-    return None, None
+def _finish(fields: Fields, own: Json, engine: Json) -> tuple[str | None, str | None, Json]:
+    """(the line's finish_reason, the engine's in meta_info, what the engine matched). SGLang's are objects."""
+    reasons: list[str | None] = []
+    matched = None
+    for value in (own, engine):
+        if isinstance(value, Mapping):
+            matched = value.get("matched") if matched is None else matched
+            value = value.get("type")
+        if value is not None and not isinstance(value, str):
+            fields.notes.append("wrong_type:finish_reason")
+            value = None
+        reasons.append(value)
+    first, second = reasons
+    return (first, second, matched) if first is not None else (second, second, matched)
 
 
 def _refuse(reason: str, detail: str) -> NoAnswer:

@@ -140,6 +140,18 @@ def reasoning_of(fields: Fields, message: Mapping[str, Json]) -> str | None:
     return "".join(texts) if texts else None
 
 
+def aborted_of(matched: Json, *reasons: str | None) -> str | None:
+    """Why an end that looks like a finish is none; None where it is one.
+
+    SGLang puts a stop id in place of one outside the vocabulary and says that it matched "NaN happened".
+    """
+    if matched == "NaN happened":
+        return "the engine met NaN and put a stop id in place of the sampled one"
+    if "abort" in reasons:
+        return "the engine aborted the request; its ids are a part of an answer"
+    return None
+
+
 def error_of(body: Json, *, status: int, retry_after_s: float | None = None) -> NoAnswer | None:
     """The error that a decoded body reports, whatever the HTTP status; None where it reports none.
 
@@ -162,7 +174,7 @@ def error_of(body: Json, *, status: int, retry_after_s: float | None = None) -> 
     reason, transient, stops = _classify(code, error, metadata)
     availability = error.get("availability")
     wished = availability.get("retry_after") if isinstance(availability, Mapping) else None
-    if isinstance(wished, int | float) and not isinstance(wished, bool) and wished >= 0 and retry_after_s is None:
+    if isinstance(wished, int | float) and not isinstance(wished, bool) and 0 <= wished < 1e9 and retry_after_s is None:
         retry_after_s = float(wished)
     usage = body.get("usage")
     message = error.get("message")
@@ -206,5 +218,9 @@ def _classify(code: int, error: Mapping[str, Json], metadata: Mapping[str, Json]
 
 def short(value: Json, limit: int = 200) -> str:
     """A server's words, on one line and cut short."""
-    text = " ".join((value if isinstance(value, str) else repr(value))[: 4 * limit].split())
+    try:
+        words = value if isinstance(value, str) else repr(value)
+    except RecursionError:
+        words = f"a {type(value).__name__} nested too deeply to show"
+    text = " ".join(words[: 4 * limit].split())
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,3 @@
+from .workspace import run
+
+__all__ = ["run"]

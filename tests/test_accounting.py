@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from toolkit.accounting import accounting
+from toolkit.config import DatasetSettings
+from toolkit.contract import Contract
+from toolkit.importing import ImportOptions, import_files
+from toolkit.records import Failure
+from toolkit.store.journal import write_failures
+from toolkit.store.shards import read_live
+from toolkit.store.workspace import Dataset, Workspace
+from toolkit.vocabulary import Vocabulary
+
+
+@pytest.fixture
+def dataset(tmp_path, kimi: Contract, vocabulary: Vocabulary) -> Dataset:
+    """Two imported rows (a, b), one line that failed (c) and one in conflict (b again)."""
+    dataset = Workspace(tmp_path).dataset_named("B3")
+    row = {"output_ids": [24, 163586], "finish_reason": "stop", "mode": "instant"}
+    good = [{"sample_id": name, "content": "x", **row} for name in "ab"]
+    bad = [{"sample_id": "c", "error": {"message": "no"}}, {"sample_id": "b", "content": "y", **row}]
+    file = tmp_path / "raw.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in good + bad))
+    import_files(dataset, [file], kimi, vocabulary, ImportOptions())
+    return dataset
+
+
+def ask(dataset: Dataset, *names: str) -> None:
+    lines = [{"id": name, "messages": [{"role": "user", "content": name}]} for name in names]
+    dataset.prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_without_prompts_nobody_knows_what_was_asked(dataset: Dataset, kimi: Contract):
+    counted = accounting(dataset, kimi, DatasetSettings())
+    assert (counted.asked, counted.answered, counted.unanswered) == (None, None, None)
+    assert (counted.rows, counted.failed, counted.unsealed) == (2, 2, 0)
+    assert sum(counted.failures_by_reason.values()) == 2
+    assert counted.failures_by_reason["id_conflict"] == 1
+    assert counted.complete
+
+
+def test_a_line_that_failed_leaves_its_prompt_unanswered(dataset: Dataset, kimi: Contract):
+    ask(dataset, "a", "b", "c", "d")
+    counted = accounting(dataset, kimi, DatasetSettings())
+    assert (counted.asked, counted.answered, counted.failed, counted.unanswered) == (4, 2, 0, 2)
+    assert not counted.complete
+    assert accounting(dataset, kimi, DatasetSettings(samples=2)).unanswered == 6
+
+
+def test_only_the_latest_failure_of_an_ask_is_counted(dataset: Dataset, kimi: Contract):
+    ask(dataset, "a", "d")
+
+    def failure(name: str, reason: str, at: float) -> Failure:
+        return Failure(reason=reason, detail="", final=False, where="openrouter", sample_id=name, row_key="k", at=at)
+
+    write_failures(dataset.failures / "generate-2.jsonl", [failure("d", "timeout", 1.0)])
+    write_failures(
+        dataset.failures / "generate-1.jsonl",
+        [failure("d", "http_429", 2.0), failure("a", "http_504", 3.0), failure("gone", "http_503", 4.0)],
+    )
+    counted = accounting(dataset, kimi, DatasetSettings())
+    assert counted.failures_by_reason["http_429"] == 1
+    assert set(counted.failures_by_reason) & {"timeout", "http_504", "http_503"} == set()
+    assert (counted.answered, counted.failed, counted.unanswered) == (1, 0, 1)
+
+
+def test_rows_of_a_shard_that_cannot_be_read_are_unanswered(dataset: Dataset, kimi: Contract):
+    ask(dataset, "a", "b")
+    (shard,) = read_live(dataset).shards
+    path = dataset.folder / shard.path
+    path.write_bytes(path.read_bytes()[:-100])
+    counted = accounting(dataset, kimi, DatasetSettings())
+    assert (counted.answered, counted.unanswered, counted.rows, counted.complete) == (0, 2, 2, False)

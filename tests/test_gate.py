@@ -1,0 +1,343 @@
+"""The gate: opened by a passed audit of what lies there now, and closed by anything else, each for its own reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from toolkit.contract import SHIPPED, Contract, parse_contract
+from toolkit.errors import GateClosed, StoreError
+from toolkit.gate import OpenGate, open_gate
+from toolkit.records import Accounting, Entry, Origin, Verdict
+from toolkit.store.files import sha256_of
+from toolkit.store.journal import LineWriter
+from toolkit.store.shards import LiveShards, read_live, write_live
+from toolkit.store.verdicts import read_verdict, write_verdict
+from toolkit.store.workspace import Dataset, Workspace
+
+from .rows import SUITE, add_dataset, audit, result, row, suite_path
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
+
+
+@pytest.fixture
+def dataset(workspace: Workspace, kimi: Contract) -> Dataset:
+    """Two shards of five rows, one of them in quarantine, audited and passed."""
+    first = [row(f"a{n}") for n in range(5)]
+    second = [row(f"b{n}") for n in range(5)]
+    added = add_dataset(workspace, "B3", first, second)
+    audit(workspace, added, kimi, quarantine={(1, 2): ["terminal_last"]})
+    return added
+
+
+def try_gate(dataset: Dataset, contract: Contract, *, suite: str = SUITE, path: Path | None = None) -> OpenGate:
+    return open_gate(
+        dataset, contract, [(suite, path or dataset.reports.parents[1] / "expectations" / f"{SUITE}.json")]
+    )
+
+
+def reasons_of(dataset: Dataset, contract: Contract, **how: Any) -> tuple[str, ...]:
+    with pytest.raises(GateClosed) as caught:
+        try_gate(dataset, contract, **how)
+    assert caught.value.exit_code == 1
+    assert all(reason in str(caught.value) for reason in caught.value.reasons)
+    return caught.value.reasons
+
+
+def rewrite(dataset: Dataset, /, **changes: Any) -> None:
+    write_verdict(dataset.verdict, replace(read_verdict(dataset.verdict), **changes))
+
+
+def flip_byte(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def first_shard(dataset: Dataset) -> Path:
+    return dataset.folder / read_live(dataset).shards[0].path
+
+
+def test_a_passed_audit_opens_it(dataset: Dataset, kimi: Contract) -> None:
+    gate = try_gate(dataset, kimi)
+    assert gate.live.rows == 10
+    assert gate.quarantine["sample_id"].to_pylist() == ["b2"]
+    assert gate.verdict_sha256 == sha256_of(dataset.verdict)
+
+
+# --- the verdict itself ----------------------------------------------------------------------------
+
+
+def test_without_a_verdict(dataset: Dataset, kimi: Contract) -> None:
+    dataset.verdict.unlink()
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason.endswith("verdict.json: missing; run the audit first")
+
+
+def test_a_failed_verdict(workspace: Workspace, dataset: Dataset, kimi: Contract) -> None:
+    audit(workspace, dataset, kimi, results=[result(success=False, unexpected_count=3)], passed=False)
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason == (
+        "the audit failed: terminal_last: 3 of 10 rows fail (30.00%; allowed 10.00%): an answer ends with its terminal"
+    )
+
+
+def test_passed_edited_to_true(workspace: Workspace, dataset: Dataset, kimi: Contract) -> None:
+    audit(workspace, dataset, kimi, results=[result(success=False, unexpected_count=3)], passed=False)
+    rewrite(dataset, passed=True)
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason.startswith("the verdict says passed, but that does not follow from its own results: terminal_last: 3")
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_success_of_a_result_edited(workspace: Workspace, dataset: Dataset, kimi: Contract, passed: bool) -> None:
+    audit(workspace, dataset, kimi, results=[result(success=False, unexpected_count=3)], passed=False)
+    (run,) = read_verdict(dataset.verdict).suites
+    rewrite(dataset, suites=(replace(run, results=(result(success=True, unexpected_count=3),)),), passed=passed)
+    (reason,) = reasons_of(dataset, kimi)
+    assert "terminal_last: says it holds, but its own counts say that it does not" in reason
+
+
+def test_too_many_quarantined(dataset: Dataset, kimi: Contract) -> None:
+    (run,) = read_verdict(dataset.verdict).suites
+    rewrite(dataset, suites=(replace(run, max_quarantined_share=0.05),))
+    (reason,) = reasons_of(dataset, kimi)
+    assert "1 of 10 rows (10.00%) would be quarantined; suite strict allows 5.00%" in reason
+
+
+def test_an_incomplete_verdict(dataset: Dataset, kimi: Contract) -> None:
+    waiting = Accounting(asked=12, rows=10, answered=10, failed=0, unanswered=2, unsealed=0)
+    rewrite(dataset, complete=False, accounting=waiting)
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason == "the audit was of an unfinished dataset; finish it and audit again"
+
+
+def test_complete_edited_to_true(dataset: Dataset, kimi: Contract) -> None:
+    rewrite(dataset, accounting=Accounting(asked=12, rows=10, answered=10, failed=0, unanswered=2, unsealed=0))
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason == "the verdict says complete, but that does not follow from its own counts"
+
+
+def test_a_verdict_of_another_dataset(dataset: Dataset, kimi: Contract) -> None:
+    rewrite(dataset, dataset="B4")
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason == "the verdict is of dataset 'B4', not of 'B3'"
+
+
+def test_a_verdict_of_another_kernel(dataset: Dataset, kimi: Contract) -> None:
+    kernel = read_verdict(dataset.verdict).kernel_version
+    rewrite(dataset, kernel_version=kernel + 1)
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason == f"audited by kernel version {kernel + 1}, this is {kernel}; audit again"
+
+
+def test_a_verdict_of_another_version(dataset: Dataset, kimi: Contract) -> None:
+    version = read_verdict(dataset.verdict).version
+    rewrite(dataset, version=version + 1)
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason.endswith(f"expected verdict version {version}, found {version + 1}; audit again")
+
+
+@pytest.mark.parametrize("content", [b"", b"passed", b"[]", b"{}", b'{"version": 1, "passed": true}', b"\xff\xfe{"])
+def test_a_verdict_that_is_none(dataset: Dataset, kimi: Contract, content: bytes) -> None:
+    dataset.verdict.write_bytes(content)
+    (reason,) = reasons_of(dataset, kimi)
+    assert "verdict.json: expected " in reason
+
+
+def test_rows_that_are_not_those_of_its_shards(dataset: Dataset, kimi: Contract) -> None:
+    rewrite(dataset, rows=11)
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason == "the verdict's rows are not the sum of its shards' rows"
+
+
+@pytest.mark.parametrize("field", ["suites", "shards"])
+def test_a_verdict_emptied_of_what_it_looked_at(dataset: Dataset, kimi: Contract, field: str) -> None:
+    rewrite(dataset, **{field: ()})
+    assert reasons_of(dataset, kimi)
+
+
+# --- suites and contract -------------------------------------------------------------------------
+
+
+def test_one_byte_of_the_suite(workspace: Workspace, dataset: Dataset, kimi: Contract) -> None:
+    flip_byte(suite_path(workspace), 5)
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason == "suite strict (strict.json) was changed since the audit; audit again"
+
+
+def test_a_suite_that_is_gone(workspace: Workspace, dataset: Dataset, kimi: Contract) -> None:
+    suite_path(workspace).unlink()
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason.startswith("suite strict: ")
+    assert "cannot be read" in reason
+
+
+def test_another_suite_was_audited(workspace: Workspace, dataset: Dataset, kimi: Contract) -> None:
+    demanded = workspace.expectations / "stricter.json"
+    demanded.write_bytes(suite_path(workspace).read_bytes())
+    (reason,) = reasons_of(dataset, kimi, suite="stricter", path=demanded)
+    assert reason == "suite stricter (stricter.json) was not evaluated; found strict.json"
+
+
+def test_a_one_line_suite_of_the_same_name_was_audited(
+    workspace: Workspace, dataset: Dataset, kimi: Contract, tmp_path: Path
+) -> None:
+    demanded = tmp_path / "strict.json"
+    demanded.write_text('{"name": "strict", "expectations": ["all of them"]}', encoding="utf-8")
+    (reason,) = reasons_of(dataset, kimi, path=demanded)
+    assert reason == "suite strict (strict.json) was changed since the audit; audit again"
+
+
+def test_no_suite_is_demanded(dataset: Dataset, kimi: Contract) -> None:
+    with pytest.raises(GateClosed) as caught:
+        open_gate(dataset, kimi, [])
+    assert caught.value.reasons == ("no suite is configured for this dataset",)
+
+
+def test_one_byte_of_the_contract(dataset: Dataset) -> None:
+    content = (SHIPPED / "kimi-k2.5.toml").read_bytes()
+    changed = parse_contract(content.replace(b"# What", b"# what", 1), "kimi-k2.5.toml")
+    (reason,) = reasons_of(dataset, changed)
+    assert reason == "contract kimi-k2.5 was changed since the audit; audit again"
+
+
+def test_another_contract(dataset: Dataset, kimi: Contract) -> None:
+    (reason,) = reasons_of(dataset, msgspec.structs.replace(kimi, name="kimi-k3"))
+    assert reason == "audited under contract 'kimi-k2.5'; this dataset's is 'kimi-k3'"
+
+
+# --- quarantine ------------------------------------------------------------------------------------
+
+
+def test_one_byte_of_the_quarantine(dataset: Dataset, kimi: Contract) -> None:
+    flip_byte(dataset.quarantine, 40)
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason == "quarantine.parquet: its bytes were changed since the audit; audit again"
+
+
+def test_no_quarantine_file(dataset: Dataset, kimi: Contract) -> None:
+    dataset.quarantine.unlink()
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason.startswith("quarantine.parquet: ")
+
+
+def test_fewer_quarantined_than_the_verdict_says(dataset: Dataset, kimi: Contract) -> None:
+    rewrite(dataset, quarantined=2)
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason == "quarantine.parquet: expected 2 rows, found 1"
+
+
+# --- shards and journal ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.999])
+def test_one_byte_of_a_shard(dataset: Dataset, kimi: Contract, part: float) -> None:
+    path = first_shard(dataset)
+    flip_byte(path, int(part * path.stat().st_size))
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason.startswith("B3/shards/part-00000.parquet: expected sha256 ")
+
+
+def test_a_shard_added_to_the_folder(dataset: Dataset, kimi: Contract) -> None:
+    (dataset.shards / "part-00007.parquet").write_bytes(first_shard(dataset).read_bytes())
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason == "shards/part-00007.parquet: lies among the shards, but shards.json does not list it"
+
+
+def test_a_shard_added_to_the_list(workspace: Workspace, dataset: Dataset, kimi: Contract) -> None:
+    add_dataset(workspace, "B3", [row("c")])
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason == "shards/part-00002.parquet: added since the audit; audit again"
+
+
+def test_a_shard_taken_off_the_list(dataset: Dataset, kimi: Contract) -> None:
+    live = read_live(dataset)
+    write_live(dataset, LiveShards(live.contract, live.shards[:1]))
+    assert reasons_of(dataset, kimi) == (
+        "shards/part-00001.parquet: audited, but no longer listed in shards.json",
+        "shards/part-00001.parquet: lies among the shards, but shards.json does not list it",
+    )
+
+
+def test_a_shard_replaced_in_file_and_list(workspace: Workspace, dataset: Dataset, kimi: Contract) -> None:
+    other = add_dataset(workspace, "B4", [row(f"c{n}") for n in range(5)])
+    first_shard(dataset).write_bytes(first_shard(other).read_bytes())
+    live = read_live(dataset)
+    write_live(dataset, LiveShards(live.contract, (*read_live(other).shards, live.shards[1])))
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason == "shards/part-00000.parquet: replaced since the audit; audit again"
+
+
+def test_a_shard_deleted(dataset: Dataset, kimi: Contract) -> None:
+    first_shard(dataset).unlink()
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason == "B3/shards/part-00000.parquet: missing; shards.json lists it with 5 rows"
+
+
+def test_a_shard_renamed(dataset: Dataset, kimi: Contract) -> None:
+    path = first_shard(dataset)
+    path.rename(path.with_name("part-99999.parquet"))
+    assert reasons_of(dataset, kimi) == (
+        "shards/part-99999.parquet: lies among the shards, but shards.json does not list it",
+        "B3/shards/part-00000.parquet: missing; shards.json lists it with 5 rows",
+    )
+
+
+def test_no_list_of_shards(dataset: Dataset, kimi: Contract) -> None:
+    dataset.live.unlink()
+    reasons = reasons_of(dataset, kimi)
+    assert "shards/part-00000.parquet: audited, but no longer listed in shards.json" in reasons
+
+
+def test_a_list_of_shards_that_is_none(dataset: Dataset, kimi: Contract) -> None:
+    dataset.live.write_text("{", encoding="utf-8")
+    with pytest.raises(StoreError, match=r"shards\.json: expected a list of shards"):
+        try_gate(dataset, kimi)
+
+
+def test_a_reply_that_is_not_sealed(dataset: Dataset, kimi: Contract) -> None:
+    entry = Entry(
+        row_key="k",
+        sample_id="z",
+        source="sglang",
+        origin=Origin.GENERATE,
+        contract="kimi-k2.5",
+        mode="thinking",
+        form="sglang",
+        body="{}",
+    )
+    with LineWriter(dataset.journal / "run.jsonl") as writer:
+        writer.write(entry)
+    (reason,) = reasons_of(dataset, kimi)
+    assert reason == "the journal holds 1 replies that are not sealed; seal them and audit again"
+
+
+# --- several -----------------------------------------------------------------------------------------
+
+
+def test_all_reasons_are_given_at_once(workspace: Workspace, dataset: Dataset, kimi: Contract) -> None:
+    faults: list[Callable[[], object]] = [
+        lambda: rewrite(dataset, kernel_version=0, complete=False),
+        lambda: flip_byte(suite_path(workspace), 5),
+        lambda: flip_byte(first_shard(dataset), 100),
+        lambda: flip_byte(dataset.quarantine, 40),
+    ]
+    for fault in faults:
+        fault()
+    assert len(reasons_of(dataset, kimi)) == 5
+
+
+def test_the_verdict_is_read_as_it_was_written(dataset: Dataset) -> None:
+    verdict = read_verdict(dataset.verdict)
+    assert isinstance(verdict, Verdict)
+    write_verdict(dataset.verdict, verdict)
+    assert read_verdict(dataset.verdict) == verdict

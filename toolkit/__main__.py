@@ -1,0 +1,5 @@
+"""`python -m toolkit` is `tokenproof`."""
+
+from toolkit.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""The audit: measure every row, hold the facts against suites, and say in a verdict whether the gate opens."""

@@ -1,0 +1,93 @@
+"""What came of a run, for people and for machines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from toolkit.errors import EXIT_INCOMPLETE, EXIT_PASSED
+from toolkit.records import Json
+from toolkit.wire.reply import short
+
+
+@dataclass(slots=True, kw_only=True)
+class RunSummary:
+    """What became of the asks. `asked` is the sum of the next six fields.
+
+    Attributes:
+        answered_before: Asks that had a row, or an entry in the journal, when the run began.
+        failed_before: Asks that an earlier run found to be without hope.
+        failed_final: Asks that are not repeated.
+        failed_transient: Asks that the next run repeats.
+        left: Asks that were not sent, or whose reply nobody waited for.
+        requests: Requests sent, further tries included.
+        rows_sealed: New rows, those of earlier journals included.
+        tokens: Sum of completion_tokens of the new answers.
+        cost_usd: What replies of this run say they cost, those that are no answers included.
+        providers: New answers by provider.
+        failures: Failed asks of this run by reason.
+        stopped: Why nothing more was sent; None where everything was.
+        interrupted: Whether a person stopped it.
+    """
+
+    dataset: str = ""
+    asked: int = 0
+    answered_before: int = 0
+    failed_before: int = 0
+    answered: int = 0
+    failed_final: int = 0
+    failed_transient: int = 0
+    left: int = 0
+    requests: int = 0
+    rows_sealed: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+    providers: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    stopped: str | None = None
+    interrupted: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left for another run."""
+        return self.left == 0 and self.failed_transient == 0
+
+    @property
+    def exit_code(self) -> int:
+        """0 where nothing is left, else 3."""
+        return EXIT_PASSED if self.complete else EXIT_INCOMPLETE
+
+    def as_json(self) -> dict[str, Json]:
+        """For machines."""
+        values = ((name, getattr(self, name)) for name in self.__slots__)
+        shown = {name: dict(value) if isinstance(value, Counter) else value for name, value in values}
+        return shown | {"complete": self.complete}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        parts = [
+            (self.answered, "answered"),
+            (self.answered_before, "answered before"),
+            (self.failed_final, "failed for good"),
+            (self.failed_before, "failed for good before"),
+            (self.failed_transient, "failed, asked again next time"),
+            (self.left, "left"),
+        ]
+        told = " + ".join(f"{count:,} {what}" for count, what in parts if count) or "0 answered"
+        lines = [f"{self.dataset}: {self.asked:,} asked = {told}"]
+        if self.requests:
+            lines.append(f"  {self.requests:,} requests, {self.tokens:,} completion tokens, ${self.cost_usd:.4f}")
+        lines.append(f"  {self.rows_sealed:,} rows sealed")
+        for title, counted in (("providers", self.providers), ("failures", self.failures)):
+            if counted:
+                lines.append(f"  {title}: " + ", ".join(f"{count:,} {what}" for what, count in counted.most_common()))
+        if self.stopped is not None:
+            lines.append(f"  stopped: {self.stopped}")
+        if not self.complete:
+            lines.append("  run the same command again to ask for what is missing")
+        return lines
+
+
+def shown(text: str, limit: int) -> str:
+    """A server's words, fit for a terminal: one line, no escapes, cut short."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in short(text, limit))
