@@ -194,8 +194,18 @@ def test_accepts_model(name: str, model: str, accepted: bool) -> None:
 
 @pytest.mark.parametrize(
     ("reason", "kind"),
-    [("stop", "stop"), (" STOP ", "stop"), ("eos", "stop"), ("length", "length"), ("MAX_TOKENS", "length")]
-    + [("tool_calls", "tool_calls"), ("content_filter", None), ("error", None), ("", None), (None, None)],
+    [
+        ("stop", "stop"),
+        (" STOP ", "stop"),
+        ("eos", "stop"),
+        ("length", "length"),
+        ("MAX_TOKENS", "length"),
+        ("tool_calls", "tool_calls"),
+        ("content_filter", None),
+        ("error", None),
+        ("", None),
+        (None, None),
+    ],
 )
 def test_finish_reasons(kimi: Contract, reason: str | None, kind: str | None) -> None:
     assert kimi.finish.kind_of(reason) == kind
@@ -235,6 +245,6 @@ def test_names_paths_and_folders(tmp_path: Path) -> None:
 
 def test_unknown_mode(kimi: Contract) -> None:
     with pytest.raises(
-        ConfigError, match="contract kimi-k2.5: unknown mode 'deep'; expected one of: instant, thinking"
+        ConfigError, match=r"contract kimi-k2\.5: unknown mode 'deep'; expected one of: instant, thinking"
     ):
         kimi.mode("deep")

@@ -166,7 +166,8 @@ def test_the_same_bytes_in_whatever_order_datasets_and_shards_are_named(workspac
 
 
 def test_the_same_parts_however_rows_lie_in_shards(workspace: Workspace, kimi: Contract) -> None:
-    rows = [row(f"s{n}") for n in range(60)]
+    # Two rows each of one request: between equal keys the sample's id decides.
+    rows = [row(f"s{n:02}", row_key=key_of(str(n % 30))) for n in range(60)]
     merge([gate_of(workspace, kimi, "B3", rows[:11], rows[11:])], workspace.root / "one")
     other = Workspace(workspace.root / "elsewhere")
     merge([gate_of(other, kimi, "B3", rows[40:], rows[:40])], workspace.root / "two")
@@ -405,8 +406,10 @@ def test_a_foreign_folder_is_refused(workspace: Workspace, kimi: Contract, files
         (output / name).parent.mkdir(parents=True, exist_ok=True)
         (output / name).write_text(content, encoding="utf-8")
     gate = gate_of(workspace, kimi, "B3", [row("a")])
+    told: list[int] = []
     with pytest.raises(ConfigError, match="train: expected ") as caught:
-        merge([gate], output)
+        merge([gate], output, advance=told.append)
+    assert told == [], "it is refused before anything is read"
     assert caught.value.exit_code == 2
     assert {name: (output / name).read_text(encoding="utf-8") for name in files} == files
     assert sum(path.is_file() for path in output.rglob("*")) == len(files)

@@ -68,9 +68,11 @@ def test_the_two_names_of_reasoning_in_a_history_are_one(renderer: PromptRendere
     call = {"id": "functions.find:0", "type": "function", "function": {"name": "find", "arguments": "{}"}}
     result = {"role": "tool", "tool_call_id": "functions.find:0", "content": "none"}
     prompts = [
-        renderer.render([USER, {"role": "assistant", "content": None, "tool_calls": [call], **more}, result], [TOOL], "thinking")
+        renderer.render(
+            [USER, {"role": "assistant", "content": None, "tool_calls": [call], **more}, result], [TOOL], "thinking"
+        )
         for more in ({"reasoning": "because"}, {"reasoning_content": "because"}, {})
-    ]  # fmt: skip
+    ]
     assert all(prompt.ids for prompt in prompts)
     assert prompts[0] == prompts[1] != prompts[2]
 
@@ -144,9 +146,12 @@ def test_deep_nesting_is_not_rendered(renderer: PromptRenderer, where: str) -> N
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.sampled_from(["user", "text", "<|im_end|>"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "text", "function", "name", "id"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "text", "function", "name", "id"]), inner, max_size=3)
+    ),
     max_leaves=8,
-)  # fmt: skip
+)
 KEYS = ["role", "content", "tool_calls", "reasoning", "name", "tool_call_id"]
 
 
@@ -189,6 +194,12 @@ def test_a_prompt_that_ends_otherwise_than_the_mode_says(kimi: Contract, vocabul
     import msgspec
 
     instant = kimi.mode("instant")
-    swapped = msgspec.structs.replace(kimi, modes={**kimi.modes, "thinking": msgspec.structs.replace(kimi.mode("thinking"), renderer_options=instant.renderer_options)})  # fmt: skip
+    swapped = msgspec.structs.replace(
+        kimi,
+        modes={
+            **kimi.modes,
+            "thinking": msgspec.structs.replace(kimi.mode("thinking"), renderer_options=instant.renderer_options),
+        },
+    )
     assert render_prompt(swapped, vocabulary, [USER], None, "thinking") == RenderedPrompt(None, ("prompt_tail",))
     assert json.dumps(render_prompt(swapped, vocabulary, [USER], None, "instant").ids) != "null"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +41,7 @@ def test_golden_texts_by_all_three_engines(name: str, file: str) -> None:
 
 def lists(ids: Sequence[int], offsets: Sequence[int]) -> list[list[int]]:
     """What a batch gives, as one list for each text."""
-    return [[int(i) for i in ids[a:b]] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    return [[int(i) for i in ids[a:b]] for a, b in itertools.pairwise(offsets)]
 
 
 PIECES = st.sampled_from(
@@ -62,12 +63,10 @@ PIECES = st.sampled_from(
         "1234567",
         "٣٤",
         "½",
-    ]
-    + [
         "🙂",
-        "👩‍👩‍👧",
+        "👩\u200d👩\u200d👧",
         "🇩🇪",
-        "e\u0301",
+        "é",
         "İ",
         "ß",
         " ",
@@ -75,13 +74,11 @@ PIECES = st.sampled_from(
         "\t",
         "\n",
         "\r\n",
-        "\u00a0",
+        "\xa0",
         "\u3000",
         "\u200b",
         "\ufeff",
         "\x00",
-    ]
-    + [
         "</",
         "think",
         ">",
@@ -212,8 +209,12 @@ def test_the_official_files(tmp_path: Path, kimi: Contract, rank_lines: list[byt
 # (what is wrong, special ids in tokenizer_config.json, what the error says)
 TABLES: list[tuple[str, dict[str, int | None], str]] = [
     ("a token missing", {"</think>": None}, "id of </think> .*expected 163607, found None"),
-    ("no tokens at all", dict.fromkeys(read_contract("kimi-k2.5").special), r"id of \[BOS\] .*expected 163584, found None"),
-]  # fmt: skip
+    (
+        "no tokens at all",
+        dict.fromkeys(read_contract("kimi-k2.5").special),
+        r"id of \[BOS\] .*expected 163584, found None",
+    ),
+]
 
 
 @pytest.mark.parametrize(("changes", "says"), [t[1:] for t in TABLES], ids=[t[0] for t in TABLES])

@@ -305,7 +305,7 @@ class _Import:
         source: str,
         status: int = 200,
         request: dict[str, Json] | None = None,
-        ids_are: IdsSource = IdsSource.ENGINE,
+        ids_are: IdsSource = IdsSource.GIVEN,
     ) -> Entry:
         """What all forms share: the prompt, the mode, the model, the identity."""
         contract = self.builder.contract
@@ -366,7 +366,10 @@ class _Import:
 
 def source_of_url(url: Json) -> str:
     """`openrouter` for OpenRouter; for other APIs the name in their host (api.example.com → example)."""
-    host = urlsplit(url).hostname if isinstance(url, str) else None
+    try:
+        host = urlsplit(storable_text(url)).hostname if isinstance(url, str) else None
+    except ValueError:
+        host = None
     if not host:
         return "openai"
     labels = host.split(".")

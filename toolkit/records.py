@@ -200,7 +200,7 @@ class Entry:
     sampling: dict[str, Json] | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
-    ids_are: IdsSource = IdsSource.ENGINE
+    ids_are: IdsSource = IdsSource.GIVEN
     assumed: tuple[str, ...] = ()
     tool_ids: dict[str, str] | None = None
     received_at: float | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from toolkit.contract import Contract
+from toolkit.contract import Contract, ToolForm
 from toolkit.prompt import PromptRenderer, RenderedPrompt
 from toolkit.rebuild import rebuild
 from toolkit.records import (
@@ -185,6 +185,13 @@ def rewrite_tool_ids(
     if contract.tools is None:
         return [dict(message) for message in messages], {}
     form = contract.tools
+    kept = {
+        call["id"]
+        for message in messages
+        if isinstance(message.get("tool_calls"), list)
+        for call in message["tool_calls"]
+        if form.id_matches(call["id"], call["function"]["name"])
+    }
     current: dict[str, str] = {}
     changed: dict[str, str] = {}
     count = 0
@@ -197,7 +204,9 @@ def rewrite_tool_ids(
             for call in calls:
                 name = call["function"]["name"]
                 own = call["id"] if form.id_matches(call["id"], name) else None
-                new_id = own or form.id_form.replace("{name}", name).replace("{index}", str(count))
+                while own is None and _tool_id(form, name, count) in kept:
+                    count += 1
+                new_id = own or _tool_id(form, name, count)
                 current[call["id"]] = new_id
                 if new_id != call["id"]:
                     changed[call["id"]] = new_id
@@ -208,6 +217,10 @@ def rewrite_tool_ids(
             new["tool_call_id"] = current[message["tool_call_id"]]
         rewritten.append(new)
     return rewritten, changed
+
+
+def _tool_id(form: ToolForm, name: str, index: int) -> str:
+    return form.id_form.replace("{name}", name).replace("{index}", str(index))
 
 
 def _prompt_source(reply: Reply) -> str:

@@ -77,7 +77,7 @@ def test_next_steps_follow_the_causes() -> None:
         "let generation or import finish: 117 prompts unanswered, 40 replies not sealed"
     )
     assert say.next_steps(passing_verdict()) == (
-        say.Step("merge it (without the 2 quarantined rows)", "tokenproof merge B3_magicoder -o train/"),
+        say.Step("merge it (without the 2 quarantined rows)", "tokenproof merge B3_magicoder -o train/B3_magicoder"),
     )
 
 

@@ -182,6 +182,8 @@ def _reason() -> pl.Expr:
         (source.is_null(), "unverified:no_ids"),
         (pl.col("structure").is_not_null(), "contradicted:structure"),
         (~pl.col("text_equal").fill_null(True), "contradicted:text"),
+        # An engine counts what it sends: another count says that ids are missing, whatever the text shows.
+        ((source == str(IdsSource.ENGINE)) & (pl.col("count_difference").fill_null(0) != 0), "contradicted:count"),
         (own, ""),
         ((source == str(IdsSource.REBUILT)) & ~pl.col("reencode_equal").fill_null(True), "contradicted:encoding"),
         (pl.col("count_unexplained").fill_null(0) != 0, "contradicted:count"),

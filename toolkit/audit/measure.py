@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.audit.blocks import Block, Bools, Ints, block_of_lists, equal_rows, joined_bytes, take_rows
-from toolkit.audit.texts import EncodeBatch, Texts, expected_bytes, expected_ids
+from toolkit.audit.texts import EncodeBatch, Texts, expected_bytes, expected_ids, has_text_without_place
 from toolkit.contract import Contract
 from toolkit.errors import ShardError
 from toolkit.records import FACTS_SCHEMA, SOURCES_WITH_PROVIDERS, IdsSource, RebuildStatus
@@ -56,6 +56,8 @@ def _slices(shard: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 
 def _measure_slice(rows: pa.Table, first: int, contract: Contract, vocabulary: Vocabulary, sha256: str) -> pa.Table:
     lists = _column(rows, "output_ids")
+    if lists.flatten().null_count:
+        raise ShardError(f"shard {sha256[:16]}…: output_ids: expected whole numbers, found null inside a list")
     ids = block_of_lists(lists)
     has_ids: Bools = _bools(pc.is_valid(lists))
     facts: dict[str, pa.Array] = {name: _column(rows, name) for name in FACTS_SCHEMA.names if name in rows.schema.names}
@@ -241,8 +243,9 @@ def _text_facts(
             wanted = _take_texts(texts, chosen)
             decoded = joined_bytes(found, vocabulary.token_bytes)
             same = pc.equal(decoded, expected_bytes(wanted, mode, contract))
-            text_equal[chosen] = _bools(same) & _all_inside(found, contract)
-            reencode_equal[chosen] = _reencode(found, wanted, mode, contract, vocabulary, rows, chosen)
+            placed = ~has_text_without_place(wanted, mode, contract)
+            text_equal[chosen] = _bools(same) & _all_inside(found, contract) & placed
+            reencode_equal[chosen] = _reencode(found, wanted, mode, contract, vocabulary, rows, chosen) & placed
     known_mode = np.isin(modes, list(contract.modes))
     parts = (reasoning, content)
     replaced = [pc.count_substring(pc.fill_null(column, ""), "\ufffd") for column in parts]

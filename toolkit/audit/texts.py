@@ -72,6 +72,17 @@ def expected_bytes(texts: Texts, mode: str, contract: Contract) -> pa.Array:
     return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary()))
 
 
+def has_text_without_place(texts: Texts, mode: str, contract: Contract) -> Bools:
+    """Rows with text in a part for which the mode's layout has no place, such as reasoning in instant mode."""
+    output = contract.mode(mode).output
+    parts = {"{reasoning}": texts.reasoning, "{content}": texts.content, "{tools}": texts.tool_calls}
+    found = np.zeros(len(texts), dtype=bool)
+    for part, column in parts.items():
+        if part not in output:
+            found |= _is_there(column)
+    return found
+
+
 def expected_ids(texts: Texts, mode: str, contract: Contract, encode: EncodeBatch) -> Block:
     """The ids that the row's text gives, part by part."""
     blocks: list[Block] = []

@@ -156,7 +156,7 @@ def next_steps(verdict: Verdict) -> tuple[Step, ...]:
     dataset = shlex.quote(clean(verdict.dataset, NAME_LIMIT))
     if outcome_of(verdict).tone == "passed":
         kept_out = f" (without the {quantity(verdict.quarantined, 'quarantined row')})" if verdict.quarantined else ""
-        return (Step(f"merge it{kept_out}", f"tokenproof merge {dataset} -o train/"),)
+        return (Step(f"merge it{kept_out}", f"tokenproof merge {dataset} -o train/{dataset}"),)
     steps = []
     if verdict.unreadable:
         steps.append(Step(f"restore or rebuild {quantity(len(verdict.unreadable), 'unreadable shard')}"))

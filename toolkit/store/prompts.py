@@ -143,9 +143,9 @@ def messages_faults(messages: Json) -> Iterator[str]:
             open_calls = _call_ids(message)
         elif role == "tool":
             answered = message.get("tool_call_id")
-            if answered not in open_calls:
+            if not isinstance(answered, str) or answered not in open_calls:
                 yield f"{where}.tool_call_id: expected the id of a call before it, found {_found(answered)}"
-            open_calls = open_calls - {answered}
+            open_calls = open_calls - {str(answered)}
         before = role
     if before not in ("user", "tool"):
         yield f"messages: expected the last one from user or tool, found {before}"
