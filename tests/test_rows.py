@@ -147,8 +147,10 @@ def test_null_ids_fall_back_to_the_text(builder: RowBuilder) -> None:
 
 # (mode, prompt ids that came, prompt ids of the row, their source, notes); "rendered" stands for what we render
 PROMPT_IDS: list[tuple[str, Any, Any, str | None, list[str]]] = [
-    ("thinking", [5, 163606], [5, 163606], "engine", []),
-    ("instant", [5, 163606, 163607], [5, 163606, 163607], "engine", []),
+    ("thinking", [5, 163606], [5, 163606], "given", []),
+    ("instant", [5, 163606, 163607], [5, 163606, 163607], "given", []),
+    ("thinking", [-5, 163606], None, None, ["prompt_ids_invalid"]),
+    ("thinking", [163840, 163606], None, None, ["prompt_ids_invalid"]),
     # Case 24: the prompt's tail against the row's own mode.
     ("thinking", [5, 163606, 163607], None, None, ["prompt_tail"]),
     ("instant", [5, 163606], None, None, ["prompt_tail"]),
@@ -163,10 +165,18 @@ PROMPT_IDS: list[tuple[str, Any, Any, str | None, list[str]]] = [
 @pytest.mark.parametrize(("mode", "came", "ids", "source", "notes"), PROMPT_IDS)
 def test_prompt_ids(builder: RowBuilder, mode: str, came: Any, ids: Any, source: str | None, notes: list[str]) -> None:
     message = TEXTS if mode == "thinking" else {"content": "yes"}
-    made = row(builder, message, mode=mode, head={"prompt_token_ids": came})
+    # Ids of a file stand for the prompt only where the messages are not known.
+    known: dict[str, Any] = {} if ids == "rendered" else {"messages": None}
+    made = row(builder, message, mode=mode, head={"prompt_token_ids": came}, **known)
     rendered = row(builder, message, mode=mode)["prompt_ids"]
     assert made["prompt_ids"] == (rendered if ids == "rendered" else ids)
     assert (made["prompt_ids_source"], made["notes"]) == (source, notes)
+
+
+def test_what_we_render_stands_before_prompt_ids_that_no_engine_gave(builder: RowBuilder) -> None:
+    made = row(builder, TEXTS, head={"prompt_token_ids": [5, 163606]})
+    assert made["prompt_ids"] == row(builder, TEXTS)["prompt_ids"]
+    assert made["prompt_ids_source"] == "rendered"
 
 
 @pytest.mark.parametrize(

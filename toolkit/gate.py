@@ -41,6 +41,9 @@ def closing_reasons(
     for suite in suites:
         if not any(result.severity is Severity.CRITICAL for result in suite.results):
             reasons.append(f"suite {suite.name} has no critical expectation")
+        judging = [r for r in suite.results if r.severity is Severity.CRITICAL and r.scope == "row"]
+        if rows and judging and not any(result.element_count for result in judging):
+            reasons.append(f"suite {suite.name}: no critical expectation looked at a single row")
         for result in suite.results:
             if result.severity is Severity.CRITICAL:
                 reasons += _failures_of(result)

@@ -302,7 +302,7 @@ SHARD_COLUMNS: tuple[Column, ...] = (
     Column(
         "prompt_ids", pa.list_(pa.int32()), "the prompt is not known or cannot be rendered", "see prompt_ids_source"
     ),
-    Column("prompt_ids_source", pa.string(), "prompt_ids is null", "engine, rendered"),
+    Column("prompt_ids_source", pa.string(), "prompt_ids is null", "engine, given, rendered"),
     Column("rebuild_status", pa.string(), "", "complete, truncated, ambiguous, answer_missing, reasoning_missing"),
     Column("notes", pa.list_(pa.string()), "", "codes of everything the rules noticed or assumed"),
 )
@@ -385,7 +385,7 @@ FACT_COLUMNS: tuple[Column, ...] = (
     *_IDENTITY,
     *_PROVENANCE,
     Column("ids_source", pa.string(), "output_ids is null", "engine, given, logprobs, rebuilt"),
-    Column("prompt_ids_source", pa.string(), "prompt_ids is null", "engine, rendered"),
+    Column("prompt_ids_source", pa.string(), "prompt_ids is null", "engine, given, rendered"),
     Column("rebuild_status", pa.string(), "", "complete, truncated, ambiguous, answer_missing, reasoning_missing"),
     Column("notes", pa.list_(pa.string()), "", "codes of everything the rules noticed or assumed"),
     Column("shard", pa.string(), "", "sha256 of the shard file"),

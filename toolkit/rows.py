@@ -95,13 +95,17 @@ class RowBuilder:
             "output_ids": rebuilt.ids,
             "ids_source": None if rebuilt.source is None else str(rebuilt.source),
             "prompt_ids": prompt.ids,
-            "prompt_ids_source": None if prompt.ids is None else _prompt_source(reply),
+            "prompt_ids_source": None if prompt.ids is None else _prompt_source(entry, reply),
             "rebuild_status": str(rebuilt.status),
             "notes": list(dict.fromkeys(notes)),
         }
 
     def _prompt(self, entry: Entry, reply: Reply) -> RenderedPrompt:
-        if reply.prompt_ids:
+        own = reply.ids_source is IdsSource.ENGINE
+        if reply.prompt_ids and (own or entry.messages is None):
+            # Only an engine's word about the prompt stands before our own rendering of it.
+            if not all(0 <= token_id < self.contract.vocab_size for token_id in reply.prompt_ids):
+                return RenderedPrompt(None, ("prompt_ids_invalid",))
             tail = [
                 token_id
                 for piece in self.contract.mode(entry.mode).prompt_ends_with
@@ -223,8 +227,10 @@ def _tool_id(form: ToolForm, name: str, index: int) -> str:
     return form.id_form.replace("{name}", name).replace("{index}", str(index))
 
 
-def _prompt_source(reply: Reply) -> str:
-    return str(IdsSource.ENGINE) if reply.prompt_ids else "rendered"
+def _prompt_source(entry: Entry, reply: Reply) -> str:
+    if reply.prompt_ids and reply.ids_source is IdsSource.ENGINE:
+        return str(IdsSource.ENGINE)
+    return str(IdsSource.GIVEN) if reply.prompt_ids and entry.messages is None else "rendered"
 
 
 def _storable(text: str | None) -> str | None:
