@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,18 @@ def audit(
         shard = live.shards[number]
         found = read_shard(dataset, shard, ["row_key", "sample_id", "turn", "sample_index"]).slice(index, 1).to_pylist()
         listed.append({**found[0], "shard": shard.sha256, "row_index": index, "reasons": list(reasons)})
+    stated = [
+        {
+            "type": r.type,
+            "severity": str(r.severity),
+            "kwargs": dict(r.kwargs) | ({"mostly": r.mostly} if r.mostly else {}),
+        }
+        for r in (tuple(results) or (result(),))
+    ]
+    meta = {"tokenproof": {"max_quarantined_share": 0.5}}
+    suite_path(workspace).write_text(
+        json.dumps({"name": SUITE, "expectations": stated, "meta": meta}), encoding="utf-8"
+    )
     suite = SuiteRun(
         name=SUITE,
         path=f"{SUITE}.json",

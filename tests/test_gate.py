@@ -13,7 +13,7 @@ import pytest
 from toolkit.contract import SHIPPED, Contract, parse_contract
 from toolkit.errors import GateClosed, StoreError
 from toolkit.gate import OpenGate, open_gate
-from toolkit.records import Accounting, Entry, Origin, Verdict
+from toolkit.records import Accounting, Entry, Origin, Severity, Verdict
 from toolkit.store.files import sha256_of
 from toolkit.store.journal import LineWriter
 from toolkit.store.shards import LiveShards, read_live, write_live
@@ -109,7 +109,7 @@ def test_success_of_a_result_edited(workspace: Workspace, dataset: Dataset, kimi
 def test_too_many_quarantined(dataset: Dataset, kimi: Contract) -> None:
     (run,) = read_verdict(dataset.verdict).suites
     rewrite(dataset, suites=(replace(run, max_quarantined_share=0.05),))
-    (reason,) = reasons_of(dataset, kimi)
+    reason = reasons_of(dataset, kimi)[0]
     assert "1 of 10 rows (10.00%) would be quarantined; suite strict allows 5.00%" in reason
 
 
@@ -341,3 +341,18 @@ def test_the_verdict_is_read_as_it_was_written(dataset: Dataset) -> None:
     assert isinstance(verdict, Verdict)
     write_verdict(dataset.verdict, verdict)
     assert read_verdict(dataset.verdict) == verdict
+
+
+def test_results_that_are_not_the_suites(dataset: Dataset, kimi: Contract) -> None:
+    (run,) = read_verdict(dataset.verdict).suites
+    (result,) = run.results
+    weaker = [
+        replace(result, mostly=0.1),
+        replace(result, severity=Severity.WARNING),
+        replace(result, kwargs={"column": "last_id", "value_set": [1]}),
+    ]
+    for edited in weaker:
+        rewrite(dataset, suites=(replace(run, results=(result, edited)),))
+        assert any("are not those of strict.json" in reason for reason in reasons_of(dataset, kimi))
+        rewrite(dataset, suites=(replace(run, results=(edited,)),))
+        assert any("are not those of strict.json" in reason for reason in reasons_of(dataset, kimi))

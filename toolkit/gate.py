@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 
 from toolkit.contract import Contract
 from toolkit.errors import GateClosed, ShardError, StoreError
-from toolkit.records import KERNEL_VERSION, ExpectationResult, LiveShard, Severity, SuiteRun, Verdict
-from toolkit.store.files import sha256_of
+from toolkit.records import KERNEL_VERSION, ExpectationResult, LiveShard, Severity, SuiteRun, Verdict, canonical_json
+from toolkit.store.files import read_bytes, sha256_of
 from toolkit.store.journal import count_entries
 from toolkit.store.shards import LiveShards, check_shard, read_live, unlisted_shards
 from toolkit.store.verdicts import read_quarantine, read_verdict
@@ -167,6 +168,35 @@ def _suite_reasons(verdict: Verdict, suites: Sequence[tuple[str, Path]]) -> Iter
             continue
         if now != run.sha256:
             yield f"suite {name} ({path.name}) was changed since the audit; audit again"
+        elif not _states(path, run):
+            yield f"suite {name}: the verdict's results are not those of {path.name}, one by one; audit again"
+
+
+def _states(path: Path, run: SuiteRun) -> bool:
+    """Whether the results are of exactly the expectations that the suite file states, as strict as it states them."""
+    try:
+        suite = msgspec.json.decode(read_bytes(path))
+        settings = suite.get("meta", {}).get("tokenproof", {})
+        stated = [
+            (e["type"], e.get("severity") or "critical", {k: v for k, v in e["kwargs"].items() if v is not None})
+            for e in suite["expectations"]
+        ]
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        return False
+    found = [
+        (r.type, str(r.severity), {k: v for k, v in r.kwargs.items() if v is not None} | _mostly(r))
+        for r in run.results
+    ]
+    return (
+        len(stated) == len(found)
+        and all(canonical_json(list(a)) == canonical_json(list(b)) for a, b in zip(stated, found, strict=True))
+        and run.max_quarantined_share == settings.get("max_quarantined_share", run.max_quarantined_share)
+    )
+
+
+def _mostly(result: ExpectationResult) -> dict[str, float]:
+    """`mostly` as the verdict's own field states it, where it states one."""
+    return {} if result.mostly is None else {"mostly": result.mostly}
 
 
 def _shard_reasons(verdict: Verdict, dataset: Dataset, live: LiveShards) -> Iterator[str]:
