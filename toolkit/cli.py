@@ -149,7 +149,7 @@ def generate(
 
 @app.command("import")
 def import_(
-    name: Annotated[str, typer.Argument(help="Dataset to import into; made if it does not exist.")],
+    name: Annotated[str, typer.Argument(help="Dataset to import into, its whole name; made if it does not exist.")],
     files: Annotated[
         list[Path], typer.Argument(help="OpenAI batch output, raw_responses.jsonl or recorded traffic: JSON lines.")
     ],
@@ -173,8 +173,7 @@ def import_(
     from toolkit.report.console import progress
 
     workspace = _workspace(root)
-    known = [n for n in workspace.dataset_names() if n.startswith(name)]
-    dataset = workspace.find_dataset(name) if len(known) == 1 or name in known else workspace.dataset_named(name)
+    dataset = workspace.dataset_named(name)
     contract = _contract(workspace, _settings(workspace).dataset(dataset.name), contract_name)
     options = ImportOptions(mode=mode, model=model, source=source, local_ids_are_engine=local_ids_are_engine)
     with progress(f"import into {dataset.name}", None, enabled=_is_terminal()) as advance:

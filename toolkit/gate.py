@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,17 @@ import pyarrow as pa
 
 from toolkit.contract import Contract
 from toolkit.errors import GateClosed, ShardError, StoreError
-from toolkit.records import KERNEL_VERSION, ExpectationResult, LiveShard, Severity, SuiteRun, Verdict, canonical_json
+from toolkit.records import (
+    DEFAULT_MAX_QUARANTINED_SHARE,
+    KERNEL_VERSION,
+    ExpectationResult,
+    Json,
+    LiveShard,
+    Severity,
+    SuiteRun,
+    Verdict,
+    canonical_json,
+)
 from toolkit.store.files import read_bytes, sha256_of
 from toolkit.store.journal import count_entries
 from toolkit.store.shards import LiveShards, check_shard, read_live, unlisted_shards
@@ -177,26 +187,18 @@ def _states(path: Path, run: SuiteRun) -> bool:
     try:
         suite = msgspec.json.decode(read_bytes(path))
         settings = suite.get("meta", {}).get("tokenproof", {})
-        stated = [
-            (e["type"], e.get("severity") or "critical", {k: v for k, v in e["kwargs"].items() if v is not None})
-            for e in suite["expectations"]
-        ]
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        stated = [(e["type"], e.get("severity") or "critical", _strictness(e["kwargs"])) for e in suite["expectations"]]
+        share = float(settings.get("max_quarantined_share", DEFAULT_MAX_QUARANTINED_SHARE))
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
         return False
-    found = [
-        (r.type, str(r.severity), {k: v for k, v in r.kwargs.items() if v is not None} | _mostly(r))
-        for r in run.results
-    ]
-    return (
-        len(stated) == len(found)
-        and all(canonical_json(list(a)) == canonical_json(list(b)) for a, b in zip(stated, found, strict=True))
-        and run.max_quarantined_share == settings.get("max_quarantined_share", run.max_quarantined_share)
-    )
+    found = [(r.type, str(r.severity), _strictness({**r.kwargs, "mostly": r.mostly})) for r in run.results]
+    return canonical_json(stated) == canonical_json(found) and run.max_quarantined_share == share
 
 
-def _mostly(result: ExpectationResult) -> dict[str, float]:
-    """`mostly` as the verdict's own field states it, where it states one."""
-    return {} if result.mostly is None else {"mostly": result.mostly}
+def _strictness(kwargs: Mapping[str, Json]) -> dict[str, Json]:
+    """What an expectation asks for: nulls say nothing, and 1 is 1.0."""
+    stated = {key: value for key, value in kwargs.items() if value is not None}
+    return stated | ({"mostly": float(stated["mostly"])} if "mostly" in stated else {})
 
 
 def _shard_reasons(verdict: Verdict, dataset: Dataset, live: LiveShards) -> Iterator[str]:

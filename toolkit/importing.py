@@ -263,7 +263,7 @@ class _Import:
         if type(status) is not int:
             raise _LineError("line_invalid", f"expected response.status_code, found {status!r:.80}", sample_id)
         body = response.get("body")
-        text = body if isinstance(body, str) else dump_json(body)
+        text = _as_utf8(body, sample_id) if isinstance(body, str) else dump_json(body)
         provider = body.get("provider") if isinstance(body, dict) else None
         source = Source.OPENROUTER if provider is not None else self.options.source or "openai"
         return self._finish_entry(value, sample_id, form="openai", body=text, status=status, source=source)
@@ -286,6 +286,7 @@ class _Import:
         body, status, request = value["body"], value.get("status", 200), value["request"]
         if not isinstance(body, str) or type(status) is not int or not isinstance(request, dict):
             raise _LineError("line_invalid", "expected body as text, status as number and request as object")
+        _as_utf8(body, None)
         path, index = value.get("path"), value.get("index")
         given = value.get("id")
         name = f"{path}#{index}" if isinstance(path, str) else f"sha256-{_digest(dump_json(value)).hex()}"
@@ -362,6 +363,13 @@ class _Import:
             assumed=tuple(assumed),
             streamed=bool(asked["stream"]) if isinstance(asked.get("stream"), bool) else None,
         )
+
+
+def _as_utf8(body: str, sample_id: str | None) -> str:
+    """A body as it came; half of a surrogate pair never came over a wire."""
+    if storable_text(body) != body:
+        raise _LineError("not_utf8", "expected body as UTF-8, found a lone surrogate", sample_id)
+    return body
 
 
 def source_of_url(url: Json) -> str:

@@ -18,8 +18,11 @@ import pyarrow as pa
 SCHEMA_VERSION = 1
 """Version of the shard schema; a shard of another version is refused."""
 
-KERNEL_VERSION = 1
+KERNEL_VERSION = 2
 """Version of `measure`: part of the name of cached facts and of every verdict. Raise it with each change of a fact."""
+
+DEFAULT_MAX_QUARANTINED_SHARE = 0.05
+"""The largest share of rows in quarantine, 0 to 1, where a suite states none."""
 
 VERDICT_VERSION = 1
 """Version of verdict.json's form."""

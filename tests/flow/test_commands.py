@@ -55,7 +55,7 @@ def import_bad_row(root: Path, vocabulary: Vocabulary, run: Command) -> None:
     """One more row, whose count says that its text is not what the model said."""
     line = batch_line(vocabulary, 0, usage={"completion_tokens": 3, "prompt_tokens": None})
     line["custom_id"] = "bad"
-    assert run("import", "B3", str(write_lines(root / "bad.jsonl", [line])), root=root).code == 0
+    assert run("import", "B3_numbers", str(write_lines(root / "bad.jsonl", [line])), root=root).code == 0
 
 
 def test_from_import_to_a_train_set(root: Path, run: Command, vocabulary: Vocabulary) -> None:
@@ -103,7 +103,7 @@ def test_one_bad_row_in_a_thousand_is_left_out(root: Path, run: Command, vocabul
     assert run("merge", "B3", "-o", str(root / "train"), root=root).code == 0
     assert pq.read_table(root / "train/shards").num_rows == ROWS
     manifest = json.loads((root / "train/manifest.json").read_text(encoding="utf-8"))
-    assert "quarantined" in json.dumps(manifest)
+    assert {reason: n for reason, n in manifest["totals"]["dropped"].items() if n} == {"quarantined": 1}
 
 
 def suite_with_mostly(root: Path, mostly: float) -> Path:
@@ -118,7 +118,7 @@ def suite_with_mostly(root: Path, mostly: float) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("mostly", "code"), [(0.99, 0), (1.0, 1)])
+@pytest.mark.parametrize(("mostly", "code"), [(0.99, 0), (1.0, 1), (1, 1)])
 def test_mostly_decides(root: Path, run: Command, vocabulary: Vocabulary, mostly: float, code: int) -> None:
     import_bad_row(root, vocabulary, run)
     suite_with_mostly(root, mostly)
@@ -126,6 +126,41 @@ def test_mostly_decides(root: Path, run: Command, vocabulary: Vocabulary, mostly
     assert audited.code == code
     assert run("merge", "B3", "-o", str(root / "train"), root=root).code == code
     assert (root / "train").exists() == (code == 0)
+
+
+def test_a_whole_number_for_mostly_and_no_share_of_its_own(root: Path, run: Command) -> None:
+    path = suite_with_mostly(root, 1)
+    suite = json.loads(path.read_text(encoding="utf-8"))
+    del suite["meta"]
+    path.write_text(json.dumps(suite), encoding="utf-8")
+    assert run("audit", "B3", root=root).code == 0
+    verdict = root / "reports/B3_numbers/verdict.json"
+    whole = verdict.read_text(encoding="utf-8")
+    verdict.write_text(whole.replace('"max_quarantined_share": 0.05', '"max_quarantined_share": 1.0'), encoding="utf-8")
+    refused = run("merge", "B3", "-o", str(root / "train"), root=root)
+    assert refused.code == 1
+    assert "are not those of" in refused.err
+    verdict.write_text(whole, encoding="utf-8")
+    assert run("merge", "B3", "-o", str(root / "train"), root=root).code == 0
+
+
+@pytest.mark.parametrize("body", ["\ud800", '{"choices": "\ud800"}'])
+def test_a_lone_surrogate_in_a_body_is_a_failure_of_its_line(root: Path, run: Command, body: str) -> None:
+    lines = [
+        {"custom_id": "a", "response": {"status_code": 200, "body": body}},
+        {"request": {"model": "kimi-k2.5"}, "status": 200, "body": body},
+    ]
+    outcome = run("import", "B3_numbers", str(write_lines(root / "odd.jsonl", lines)), "--format", "json", root=root)
+    assert outcome.code == 0
+    assert json.loads(outcome.out)["by_reason"] == {"not_utf8": 2}
+
+
+def test_import_takes_whole_names_only(root: Path, run: Command, vocabulary: Vocabulary) -> None:
+    before = (dataset(root) / "shards.json").read_bytes()
+    file = write_lines(root / "one.jsonl", [batch_line(vocabulary, 1)])
+    assert run("import", "B3", str(file), root=root).code == 0
+    assert (root / "datasets/B3/shards.json").exists()
+    assert (dataset(root) / "shards.json").read_bytes() == before
 
 
 def test_an_unfinished_dataset_is_audited_and_marked(root: Path, run: Command) -> None:
@@ -249,7 +284,7 @@ def test_a_contract_whose_end_of_thinking_is_another_id(root: Path, run: Command
 def test_replies_that_are_no_answers_are_kept_as_failures(root: Path, run: Command, body: Any, reason: str) -> None:
     before = (dataset(root) / "shards.json").read_bytes()
     line = {"custom_id": "odd", "response": {"status_code": 200, "body": body}}
-    outcome = run("import", "B3", str(write_lines(root / "odd.jsonl", [line])), "--format", "json", root=root)
+    outcome = run("import", "B3_numbers", str(write_lines(root / "odd.jsonl", [line])), "--format", "json", root=root)
     assert outcome.code == 0
     assert json.loads(outcome.out)["by_reason"] == {reason: 1}
     assert (dataset(root) / "shards.json").read_bytes() == before
@@ -271,7 +306,7 @@ def test_importing_into_a_folder_that_cannot_be_written(root: Path, run: Command
     (dataset(root) / "shards").write_text("in the way", encoding="utf-8")
     line = batch_line(vocabulary, 1)
     line["custom_id"] = "new"
-    outcome = run("import", "B3", str(write_lines(root / "new.jsonl", [line])), root=root)
+    outcome = run("import", "B3_numbers", str(write_lines(root / "new.jsonl", [line])), root=root)
     assert outcome.code == 3
     assert (dataset(root) / "shards.json").read_bytes() == before
 

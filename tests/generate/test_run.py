@@ -255,7 +255,7 @@ def test_what_cannot_pass_is_sent_once_and_never_again(dataset: Dataset, run: Ru
     assert (other.failed, other.unanswered) == (0, 1)
 
 
-@pytest.mark.parametrize(("status", "reason"), [(401, "unauthorized"), (402, "no_credit")])
+@pytest.mark.parametrize(("status", "reason"), [(401, "unauthorized"), (402, "no_credit"), (403, "forbidden")])
 def test_a_bad_key_or_no_credit_stops_the_run_and_blames_no_prompt(
     dataset: Dataset, run: Run, scripted: Server, status: int, reason: str
 ):

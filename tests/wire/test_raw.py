@@ -111,6 +111,7 @@ REFUSALS: list[tuple[str, str]] = [
     (line(output_ids=None), "no_choices"),
     (line(content=["a"]), "malformed"),
     (line(output_ids=None, error={"code": 429, "message": "m"}), "http_429"),
+    (line(error={"code": 502, "message": "upstream died"}), "http_502"),
     ("[5]", "malformed"),
     ("null", "malformed"),
     ("", "not_json"),

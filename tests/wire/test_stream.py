@@ -193,6 +193,14 @@ REFUSALS = [
         True,
     ),
     ("abort", transcript(chunk({"content": "a"}), chunk(finish_reason="abort")), "aborted", True),
+    (
+        "arguments as object",
+        transcript(
+            chunk({"tool_calls": [{"index": 0, "id": "functions.f:0", "function": {"arguments": {"a": 1}}}]}), END
+        ),
+        "malformed",
+        True,
+    ),
     ("content as number", transcript(chunk({"content": 5}), END), "malformed", True),
     ("reasoning as list", transcript(chunk({"reasoning": ["r"], "content": "a"}), END), "malformed", True),
 ]

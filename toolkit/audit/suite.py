@@ -27,11 +27,9 @@ from typing import Any, Literal
 from toolkit.audit.gx.columns import ROW_TYPES, did_you_mean, kwargs_faults, named_columns, show
 from toolkit.audit.gx.conditions import condition_columns, condition_faults, condition_words
 from toolkit.errors import ConfigError, SuiteError
-from toolkit.records import Json, Severity
+from toolkit.records import DEFAULT_MAX_QUARANTINED_SHARE, Json, Severity
 
 Scope = Literal["row", "dataset"]
-
-DEFAULT_MAX_QUARANTINED_SHARE = 0.05
 
 _SHIPPED_FOLDERS = (Path(__file__).parents[1] / "expectations", Path(__file__).parents[2] / "expectations")
 """In a wheel the suites lie inside the package, in the repository beside it."""

@@ -210,6 +210,8 @@ class _Stream:
         kept["name"] = kept["name"] if kept["name"] is not None else function.get("name")
         if isinstance(function.get("arguments"), str):
             kept["arguments"].append(function["arguments"])
+        elif function.get("arguments") is not None:
+            self.faults.append(f"expected arguments as text, found {short(function['arguments'], 80)}")
 
     def _place_of(self, call: Mapping[str, Json]) -> int:
         """Where a call without an index belongs: an id names or opens a call, without one the last goes on."""

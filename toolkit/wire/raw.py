@@ -23,7 +23,7 @@ def read_raw(status: int, body: str, *, retry_after_s: float | None = None) -> R
     if not isinstance(line, Mapping):
         return _refuse("malformed", f"expected a JSON object, found {short(line, 80)}")
     failed = error_of(line, status=status)
-    if failed is not None and line.get("output_ids") is None:
+    if failed is not None:
         return failed
     fields = Fields()
     meta = fields.mapping(line, "meta_info")

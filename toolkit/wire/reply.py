@@ -209,6 +209,9 @@ def _classify(code: int, error: Mapping[str, Json], metadata: Mapping[str, Json]
         return "no_credit", False, True
     if code == 401:
         return "unauthorized", False, True
+    if code == 403 and not ("reasons" in metadata or "flagged_input" in metadata):
+        # Only moderation speaks of the prompt; a limit or permission of the key would fail every request alike.
+        return "forbidden", False, True
     if code == 503:
         availability = error.get("availability")
         retryable = availability.get("retryable") if isinstance(availability, Mapping) else True
