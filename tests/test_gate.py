@@ -356,3 +356,12 @@ def test_results_that_are_not_the_suites(dataset: Dataset, kimi: Contract) -> No
         assert any("are not those of strict.json" in reason for reason in reasons_of(dataset, kimi))
         rewrite(dataset, suites=(replace(run, results=(edited,)),))
         assert any("are not those of strict.json" in reason for reason in reasons_of(dataset, kimi))
+
+
+def test_a_suite_that_looked_at_no_row(workspace: Workspace, kimi: Contract) -> None:
+    dataset = add_dataset(workspace, "B5", [row()])
+    audit(workspace, dataset, kimi, results=[result(element_count=0, unexpected_count=0)])
+    assert reasons_of(dataset, kimi) == (
+        "the verdict says passed, but that does not follow from its own results: "
+        "suite strict: no critical expectation looked at a single row",
+    )

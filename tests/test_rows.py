@@ -9,7 +9,7 @@ import pytest
 
 from toolkit.contract import Contract, read_contract
 from toolkit.records import SHARD_SCHEMA, Failure, IdsSource, Reply
-from toolkit.rows import PAYLOAD_KEYS, RowBuilder, build_rows, has_providers, rewrite_tool_ids
+from toolkit.rows import PAYLOAD_KEYS, RowBuilder, build_rows, rewrite_tool_ids
 from toolkit.vocabulary import Vocabulary
 
 from .audit.shard_rows import MODEL, body, engine_row, entry, row, table
@@ -206,15 +206,6 @@ def test_whatever_a_server_sends_can_be_written(builder: RowBuilder) -> None:
     assert found[0]["reasoning"] == odd.replace("\ud800", "\ufffd")
     assert [f["output_ids"] is None for f in found] == [True, True, False]
     assert found[0]["notes"] == ["wrong_type:cost", "lone_surrogate"]
-
-
-def test_only_some_sources_have_providers() -> None:
-    assert [has_providers(source) for source in ("openrouter", "sglang", "vllm", "avian")] == [
-        True,
-        False,
-        False,
-        False,
-    ]
 
 
 # --- tool ids of a history -------------------------------------------------------------------------

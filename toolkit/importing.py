@@ -32,8 +32,8 @@ from toolkit.records import (
     row_key_of,
     storable_text,
 )
-from toolkit.rows import RowBuilder
-from toolkit.store.files import sole_writer
+from toolkit.rows import RowBuilder, failure_about
+from toolkit.store.files import numbered_lines, sole_writer
 from toolkit.store.journal import write_failures
 from toolkit.store.prompts import read_prompts
 from toolkit.store.shards import read_live, read_shard, seal_rows
@@ -199,20 +199,7 @@ class _Import:
             return None
         if earlier is not None:
             detail = f"expected one answer to {entry.identity}, found another one with other content"
-            self._fail(
-                file,
-                Failure(
-                    reason="id_conflict",
-                    detail=detail,
-                    final=True,
-                    where=where,
-                    sample_id=entry.sample_id,
-                    turn=entry.turn,
-                    sample_index=entry.sample_index,
-                    row_key=entry.row_key,
-                    body=entry.body,
-                ),
-            )
+            self._fail(file, failure_about(entry, "id_conflict", detail, where=where))
             return None
         reply = self.builder.read(entry, where=where)
         if isinstance(reply, Failure):
@@ -311,20 +298,14 @@ class _Import:
         """What all forms share: the prompt, the mode, the model, the identity."""
         contract = self.builder.contract
         turn, sample_index = (_index(value, key, sample_id) for key in ("turn", "sample_index"))
-        assumed = []
         joined = self.prompts.get(sample_id) if request is None else None
         asked = request or {}
         messages = asked.get("messages") if request else (joined.messages if joined else None)
         tools = asked.get("tools") if request else (joined.tools if joined else None)
-        mode = value.get("mode") if form == "raw" else None
-        if mode is None:
-            mode = mode_of_request(asked, contract) or (joined.mode if joined else None)
-        if mode is None:
-            mode = self.options.mode or contract.default_mode
-            assumed.append("mode")
-        if not isinstance(mode, str) or mode not in contract.modes:
-            known = ", ".join(sorted(contract.modes))
-            raise _LineError("mode_unknown", f"expected mode as one of {known}, found {mode!r:.80}", sample_id)
+        said = value.get("mode") if form == "raw" else None
+        if said is None:
+            said = mode_of_request(asked, contract) or (joined.mode if joined else None)
+        mode = self._mode_of(said, sample_id)
         model = asked.get("model")
         sampling = {key: asked[key] for key in SAMPLING_KEYS if asked.get(key) is not None}
         cap = asked.get("max_completion_tokens") or asked.get("max_tokens")
@@ -360,9 +341,18 @@ class _Import:
             max_tokens=cap,
             stop=(stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, list) else (),
             ids_are=ids_are,
-            assumed=tuple(assumed),
+            assumed=("mode",) if said is None else (),
             streamed=bool(asked["stream"]) if isinstance(asked.get("stream"), bool) else None,
         )
+
+    def _mode_of(self, said: Json, sample_id: str) -> str:
+        """The mode that a line states, else the one that the user or the contract assumes."""
+        contract = self.builder.contract
+        mode = (self.options.mode or contract.default_mode) if said is None else said
+        if not isinstance(mode, str) or mode not in contract.modes:
+            known = ", ".join(sorted(contract.modes))
+            raise _LineError("mode_unknown", f"expected mode as one of {known}, found {mode!r:.80}", sample_id)
+        return mode
 
 
 def _as_utf8(body: str, sample_id: str | None) -> str:
@@ -405,11 +395,7 @@ def _includes(value: Json, wanted: Json) -> bool:
 
 def _lines_of(file: Path) -> Iterator[tuple[int, bytes]]:
     try:
-        with file.open("rb") as stream:
-            for number, line in enumerate(stream, 1):
-                content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                if content.strip():
-                    yield number, content.rstrip(b"\r\n")
+        yield from numbered_lines(file)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
 

@@ -1,4 +1,4 @@
-"""From what was asked and what came to a row of a shard. Pure but for the clock of nobody."""
+"""From what was asked and what came to a row of a shard. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from toolkit.contract import Contract, ToolForm
 from toolkit.prompt import PromptRenderer, RenderedPrompt
 from toolkit.rebuild import rebuild
 from toolkit.records import (
-    SOURCES_WITH_PROVIDERS,
     Ask,
     Entry,
     Failure,
@@ -45,9 +44,8 @@ class RowBuilder:
             return failure_of(answer, entry, where=where)
         model = answer.model if answer.model is not None else entry.model
         if model is not None and not self.contract.accepts_model(model):
-            return _refused(
-                "model_mismatch", f"expected a model of {self.contract.name}, found {model!r}", answer, entry, where
-            )
+            detail = f"expected a model of {self.contract.name}, found {model!r}"
+            return failure_about(entry, "model_mismatch", detail, where=where, came=answer)
         if answer.ids_source is not None and entry.ids_are is not answer.ids_source:
             answer = replace(answer, ids_source=entry.ids_are)
         return answer
@@ -135,25 +133,14 @@ def build_rows(
 
 def failure_of(answer: NoAnswer, entry: Entry, *, where: str) -> Failure:
     """The record of a reply that is no answer."""
-    return Failure(
-        reason=answer.reason,
-        detail=storable_text(answer.detail),
-        final=not answer.transient,
-        where=where,
-        sample_id=entry.sample_id,
-        turn=entry.turn,
-        sample_index=entry.sample_index,
-        row_key=entry.row_key,
-        provider=_storable(answer.provider),
-        model=_storable(answer.model),
-        status=answer.status,
-        cost_usd=answer.cost_usd,
-        at=entry.received_at,
-        body=entry.body,
-    )
+    failure = failure_about(entry, answer.reason, answer.detail, where=where, came=answer)
+    return replace(failure, final=not answer.transient, status=answer.status)
 
 
-def _refused(reason: str, detail: str, reply: Reply, entry: Entry, where: str) -> Failure:
+def failure_about(
+    entry: Entry, reason: str, detail: str, *, where: str, came: NoAnswer | Reply | None = None
+) -> Failure:
+    """The record of an entry that gives no row; `came` says who answered, and at what cost."""
     return Failure(
         reason=reason,
         detail=storable_text(detail),
@@ -163,17 +150,12 @@ def _refused(reason: str, detail: str, reply: Reply, entry: Entry, where: str) -
         turn=entry.turn,
         sample_index=entry.sample_index,
         row_key=entry.row_key,
-        provider=_storable(reply.provider),
-        model=_storable(reply.model),
-        cost_usd=reply.cost_usd,
+        provider=None if came is None else _storable(came.provider),
+        model=None if came is None else _storable(came.model),
+        cost_usd=None if came is None else came.cost_usd,
         at=entry.received_at,
         body=entry.body,
     )
-
-
-def has_providers(source: str) -> bool:
-    """Whether replies of this source name a provider."""
-    return source in SOURCES_WITH_PROVIDERS
 
 
 def rewrite_tool_ids(

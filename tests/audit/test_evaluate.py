@@ -536,6 +536,7 @@ def test_what_would_not_be_checked_as_written_is_refused(item: dict[str, Any], f
 
 def test_the_shipped_suite_is_accepted(kimi_suite: Suite) -> None:
     check_suite(kimi_suite)
+    assert len(build.build_gx_suite(kimi_suite).expectations) == len(kimi_suite.expectations) == 42
 
 
 def test_an_expectation_that_great_expectations_drops_is_noticed() -> None:

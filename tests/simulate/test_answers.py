@@ -117,7 +117,8 @@ SCHEMAS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_arguments_satisfy_the_schema(schema: dict[str, Any]) -> None:
     for i in range(30):
-        jsonschema.validate(arguments_for(schema, Draws(i)), schema)
+        made = arguments_for(schema, Draws(i))
+        assert list(jsonschema.Draft202012Validator(schema).iter_errors(made)) == []
 
 
 @pytest.mark.parametrize(

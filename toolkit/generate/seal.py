@@ -8,7 +8,7 @@ from pathlib import Path
 from toolkit.errors import ConfigError, ShardError, StoreError
 from toolkit.generate.plan import Identity, RowThere
 from toolkit.records import Entry, Failure
-from toolkit.rows import RowBuilder, build_rows
+from toolkit.rows import RowBuilder, build_rows, failure_about
 from toolkit.store.files import sha256_of, sole_writer, sync_folder
 from toolkit.store.journal import journal_files, read_entries, write_failures
 from toolkit.store.shards import read_live, read_shard, seal_rows
@@ -121,18 +121,8 @@ class _Sealing:
 
 def _conflict(entry: Entry, path: Path) -> Failure:
     """Two answers to one ask in the journal: the second is kept on file, and is no row."""
-    return Failure(
-        reason="id_conflict",
-        detail=f"expected one answer to {entry.identity}, found another one in {path.name}",
-        final=True,
-        where="journal",
-        sample_id=entry.sample_id,
-        turn=entry.turn,
-        sample_index=entry.sample_index,
-        row_key=entry.row_key,
-        at=entry.received_at,
-        body=entry.body,
-    )
+    detail = f"expected one answer to {entry.identity}, found another one in {path.name}"
+    return failure_about(entry, "id_conflict", detail, where="journal")
 
 
 def _remove(files: list[Path], folder: Path) -> None:

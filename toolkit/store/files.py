@@ -43,6 +43,19 @@ def read_bytes(path: Path) -> bytes:
         raise unreadable(path, error) from None
 
 
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Lines that are not blank, with their numbers from 1; without line ends, and without a byte order mark.
+
+    Raises:
+        OSError: it cannot be read; whose file it is decides what that means.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+            if content.strip():
+                yield number, content.rstrip(b"\r\n")
+
+
 def write_atomic(path: Path, content: bytes) -> None:
     """Replace `path` by `content`: after a crash there is the old file or the new one, never a part.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from toolkit.errors import PromptsError
 from toolkit.records import Json, Prompt, canonical_json
+from toolkit.store.files import numbered_lines
 from toolkit.wire.json import NotJsonError, load_json
 
 _KEYS = frozenset({"id", "messages", "tools", "mode", "max_tokens", "meta"})
@@ -75,11 +76,7 @@ def parse_prompt(line: bytes, number: int, *, modes: Collection[str]) -> tuple[P
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                if content.strip():
-                    yield number, content.rstrip(b"\r\n")
+        yield from numbered_lines(path)
     except FileNotFoundError:
         raise PromptsError(f'{path}: missing; write one JSON object a line: {{"messages": […]}}') from None
     except OSError as error:

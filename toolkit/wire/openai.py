@@ -67,24 +67,12 @@ def _read_document(document: Mapping[str, Json], *, streamed: bool) -> Reply | N
             cost_usd=cost,
         )
 
-    choices = document.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
-        found = "nothing" if "choices" not in document else short(choices, 80)
-        return refuse("no_choices", f"expected a choice, found {found}")
-    choice = choices[0]
-    if len(choices) > 1:
+    choice, refusal = _choice_of(document)
+    if refusal is not None:
+        return refuse(*refusal)
+    if len(document["choices"]) > 1:
         fields.notes.append("several_choices")
-    finish = fields.text(choice, "finish_reason")
-    if choice.get("error") is not None or finish == "error":
-        inner = error_of({"error": choice.get("error") or {"message": "finish_reason error"}}, status=200)
-        detail = inner.detail if inner is not None else "finish_reason error"
-        return refuse("error_in_choice", detail, inner.status if inner else None)
-    aborted = aborted_of(choice.get("matched_stop"), finish)
-    if aborted is not None:
-        return refuse("aborted", aborted)
-    message = choice.get("message")
-    if not isinstance(message, Mapping):
-        return refuse("no_choices", f"expected choices[0].message, found {short(message, 80)}")
+    finish, message = fields.text(choice, "finish_reason"), choice["message"]
     content, fault = _content(fields, message)
     if fault is not None:
         return refuse("malformed", fault)
@@ -114,6 +102,27 @@ def _read_document(document: Mapping[str, Json], *, streamed: bool) -> Reply | N
         streamed=streamed,
         notes=tuple(dict.fromkeys(fields.notes)),
     )
+
+
+def _choice_of(document: Mapping[str, Json]) -> tuple[Mapping[str, Json], tuple[str, str, int | None] | None]:
+    """(the first choice, why it is no answer): missing, failed, aborted, or without a message."""
+    choices = document.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+        found = "nothing" if "choices" not in document else short(choices, 80)
+        return {}, ("no_choices", f"expected a choice, found {found}", None)
+    choice = choices[0]
+    finish = Fields().text(choice, "finish_reason")
+    if choice.get("error") is not None or finish == "error":
+        inner = error_of({"error": choice.get("error") or {"message": "finish_reason error"}}, status=200)
+        detail = inner.detail if inner is not None else "finish_reason error"
+        return choice, ("error_in_choice", detail, inner.status if inner else None)
+    aborted = aborted_of(choice.get("matched_stop"), finish)
+    if aborted is not None:
+        return choice, ("aborted", aborted, None)
+    message = choice.get("message")
+    if not isinstance(message, Mapping):
+        return choice, ("no_choices", f"expected choices[0].message, found {short(message, 80)}", None)
+    return choice, None
 
 
 def _content(fields: Fields, message: Mapping[str, Json]) -> tuple[str | None, str | None]:
