@@ -362,6 +362,8 @@ def test_a_suite_that_looked_at_no_row(workspace: Workspace, kimi: Contract) -> 
     dataset = add_dataset(workspace, "B5", [row()])
     audit(workspace, dataset, kimi, results=[result(element_count=0, unexpected_count=0)])
     assert reasons_of(dataset, kimi) == (
-        "the verdict says passed, but that does not follow from its own results: "
-        "suite strict: no critical expectation looked at a single row",
+        (
+            "the verdict says passed, but that does not follow from its own results: "
+            "suite strict: no critical expectation looked at a single row"
+        ),
     )
