@@ -1,0 +1,73 @@
+"""The typer application, the options that commands share, and how they print."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toolkit import __version__
+
+app = typer.Typer(
+    name="tokenproof",
+    help="Prove that the token ids you are about to train on are the ids the model produced, "
+    "and let nothing else through the merge.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+class Form(StrEnum):
+    """How a command prints."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Root = Annotated[Path, typer.Option("--root", help="Folder with datasets/, expectations/ and tokenproof.toml.")]
+Format = Annotated[Form, typer.Option("--format", help="text for people, json for machines.")]
+DatasetName = Annotated[str, typer.Argument(help="A dataset's folder name, or a unique beginning of it.")]
+
+
+def printable(message: str) -> str:
+    """A message line by line, without anything that a terminal would obey."""
+    from toolkit.report.text import clean
+
+    return "\n".join(clean(line, 2_000) for line in message.split("\n"))
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document on one line."""
+    import msgspec
+
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+
+
+def say(line: str) -> None:
+    """Print one line for people."""
+    print(printable(line))
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(f"tokenproof {__version__}")
+        raise typer.Exit
+
+
+def is_terminal(stream: Any = None) -> bool:
+    """Whether a stream (stderr when None) is a terminal."""
+    return bool((stream or sys.stderr).isatty())
+
+
+def terminal_width() -> int:
+    """Columns to print in, 60 to 120."""
+    import shutil
+
+    return max(60, min(120, shutil.get_terminal_size((80, 24)).columns))
