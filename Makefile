@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint fmt bench lock clean
+.PHONY: help setup demo test lint fmt bench bench-faults lock clean
 
 help:            ## show the words this Makefile knows
-	@grep -E '^[a-z]+: .*## ' Makefile | sed -E 's/: .*## /\t/'
+	@grep -E '^[a-z-]+: .*## ' Makefile | sed -E 's/: .*## /\t/'
 
 setup: $(READY)  ## create .venv with the locked dependencies
 
@@ -34,8 +34,12 @@ fmt: $(READY)    ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## measure speed and memory of an audit beside the usual loop
+bench: $(READY)  ## measure speed and memory of audit and generate beside the usual loops
 	$(BIN)/python scripts/bench_audit.py
+	$(BIN)/python scripts/bench_generate.py
+
+bench-faults: $(READY)  ## put faults of every kind into 200,000 good rows, and write docs/faults.md
+	PYTHONPATH=. $(BIN)/python scripts/bench_faults.py --write docs/faults.md
 
 lock:            ## renew requirements.lock from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o requirements.lock

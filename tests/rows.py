@@ -10,16 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from toolkit.columns import QUARANTINE_SCHEMA
 from toolkit.contract import Contract
-from toolkit.records import (
-    KERNEL_VERSION,
-    QUARANTINE_SCHEMA,
-    Accounting,
-    ExpectationResult,
-    Severity,
-    SuiteRun,
-    Verdict,
-)
+from toolkit.records import KERNEL_VERSION, Accounting, ExpectationResult, Severity, SuiteRun, Verdict
 from toolkit.store.files import sha256_of
 from toolkit.store.shards import read_live, read_shard, seal_rows
 from toolkit.store.verdicts import write_quarantine, write_verdict

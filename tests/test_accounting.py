@@ -7,9 +7,11 @@ import pytest
 from toolkit.accounting import accounting
 from toolkit.config import DatasetSettings
 from toolkit.contract import Contract
+from toolkit.generate.plan import plan_asks
 from toolkit.importing import ImportOptions, import_files
-from toolkit.records import Failure
+from toolkit.records import MISSING_NAMED, Failure
 from toolkit.store.journal import write_failures
+from toolkit.store.prompts import read_prompts
 from toolkit.store.shards import read_live
 from toolkit.store.workspace import Dataset, Workspace
 from toolkit.vocabulary import Vocabulary
@@ -74,3 +76,36 @@ def test_rows_of_a_shard_that_cannot_be_read_are_unanswered(dataset: Dataset, ki
     path.write_bytes(path.read_bytes()[:-100])
     counted = accounting(dataset, kimi, DatasetSettings())
     assert (counted.answered, counted.unanswered, counted.rows, counted.complete) == (0, 2, 2, False)
+
+
+def test_failures_are_told_apart_and_add_up(dataset: Dataset, kimi: Contract):
+    ask(dataset, "a", "b", "c", "d", "e")
+    settings = DatasetSettings()
+    asks = plan_asks(read_prompts(dataset.prompts, modes=kimi.modes), settings, kimi)
+    keys = {ask.sample_id: ask.row_key for ask in asks}
+
+    def failure(name: str, reason: str, *, final: bool, key: str) -> Failure:
+        return Failure(reason=reason, detail="", final=final, where="openrouter", sample_id=name, row_key=key, at=1.0)
+
+    failures = [
+        failure("d", "http_400", final=True, key=keys["d"]),
+        failure("e", "http_400", final=True, key="asked otherwise"),
+        failure("c", "timeout", final=False, key=keys["c"]),
+    ]
+    write_failures(dataset.failures / "generate-1.jsonl", failures)
+    counted = accounting(dataset, kimi, settings)
+    assert (counted.answered, counted.failed, counted.unanswered) == (2, 1, 2)
+    assert counted.failed_by_reason == {"http_400": 1}
+    assert counted.repeated_by_reason == {"http_400": 1, "timeout": 1}
+    assert sum(counted.lines_by_reason.values()) == 2
+    assert sum(counted.failures_by_reason.values()) == 5
+    assert counted.missing == (("c", 0, 0), ("e", 0, 0))
+
+
+def test_the_first_asks_without_an_answer_are_named(dataset: Dataset, kimi: Contract):
+    ask(dataset, "a", "b", *(f"n{i:02}" for i in range(30)))
+    counted = accounting(dataset, kimi, DatasetSettings())
+    assert counted.unanswered == 30
+    assert counted.missing == tuple((f"n{i:02}", 0, 0) for i in range(MISSING_NAMED))
+    counted = accounting(dataset, kimi, DatasetSettings(samples=2))
+    assert counted.missing[:3] == (("a", 0, 1), ("b", 0, 1), ("n00", 0, 0))

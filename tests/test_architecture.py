@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import __version__, records
+from toolkit import __version__
+from toolkit import columns as table_columns
 
 from .conftest import ROOT
 
@@ -20,29 +21,47 @@ TOOLKIT = ROOT / "toolkit"
 LAYERS = {
     "toolkit": 0,
     "toolkit.errors": 0,
+    "toolkit.findings": 0,
     "toolkit.records": 1,
+    "toolkit.columns": 1,
     "toolkit.wire": 2,
+    "toolkit.endpoint": 2,
+    "toolkit.toml": 2,
     "toolkit.store": 3,
+    "toolkit.contract_faults": 3,
     "toolkit.contract": 4,
+    "toolkit.phrases": 4,
+    "toolkit.engines": 4,
+    "toolkit.vocabulary_files": 4,
     "toolkit.vocabulary": 5,
     "toolkit.prompt": 6,
-    "toolkit.rebuild": 6,
-    "toolkit.rows": 7,
+    "toolkit.parts": 6,
+    "toolkit.assembly": 6,
+    "toolkit.rebuild": 7,
+    "toolkit.rows": 8,
     "toolkit.gate": 7,
-    "toolkit.importing": 8,
+    "toolkit.import_lines": 10,
+    "toolkit.importing": 11,
+    "toolkit.sealing": 9,
+    "toolkit.discarding": 10,
+    "toolkit.rebuilding": 10,
     "toolkit.config": 9,
     "toolkit.accounting": 11,
     "toolkit.audit": 10,
     "toolkit.generate": 10,
+    "toolkit.generate.preflight": 11,
     "toolkit.report": 10,
+    "toolkit.report.preflight": 12,
+    "toolkit.report.standing": 12,
     "toolkit.simulate": 10,
     "toolkit.manifest": 11,
+    "toolkit.standing": 11,
     "toolkit.merge": 12,
     "toolkit.cli": 13,
     "toolkit.__main__": 14,
 }
-# store.facts names files by the contract's hash.
-EXCEPTIONS = {("toolkit.store.facts", "toolkit.contract")}
+# store.facts names files by the hashes of the contract and of the phrases.
+EXCEPTIONS = {("toolkit.store.facts", "toolkit.contract"), ("toolkit.store.facts", "toolkit.phrases")}
 
 OWNERS = {
     "aiohttp": {"toolkit.generate.client", "toolkit.simulate.server"},
@@ -50,12 +69,13 @@ OWNERS = {
     "pandas": {"toolkit.audit.gx"},
     "jinja2": {"toolkit.report.html"},
     "renderers": {"toolkit.prompt"},
-    "rich": {"toolkit.report.console"},
+    "rensa": {"toolkit.audit.health.near"},
+    "rich": {"toolkit.report.console", "toolkit.report.live"},
     "transformers": {"toolkit.vocabulary"},
-    "tokenizers": {"toolkit.vocabulary"},
-    "splintr": {"toolkit.vocabulary"},
-    "fastokens": {"toolkit.vocabulary"},
-    "tiktoken": {"toolkit.vocabulary"},
+    "tokenizers": {"toolkit.engines"},
+    "splintr": {"toolkit.engines", "toolkit.vocabulary"},
+    "fastokens": {"toolkit.engines"},
+    "tiktoken": {"toolkit.engines"},
     "typer": {"toolkit.cli"},
 }
 
@@ -145,7 +165,7 @@ def test_architecture_tables_are_the_schemas(columns: str) -> None:
 
 def table_of(columns: str) -> list[str]:
     lines = ["| column | type | null means | source |", "|---|---|---|---|"]
-    for column in getattr(records, columns):
+    for column in getattr(table_columns, columns):
         kind = str(column.type).replace("list<item: ", "list<").replace("list<element: ", "list<")
         lines.append(f"| {column.name} | {kind} | {column.null_means or '–'} | {column.source} |")
     return lines

@@ -17,7 +17,7 @@ def settings_of(text: str, **options: list[str]):
 
 def test_a_missing_file_gives_the_defaults(tmp_path: Path):
     settings = read_settings(Workspace(tmp_path))
-    assert settings.dataset("B3") == DatasetSettings(suites=("kimi-k2.5",))
+    assert settings.dataset("B3") == DatasetSettings(suites=("kimi-k2.5", "providers"))
     endpoint = settings.endpoint("openrouter")
     assert (endpoint.url, endpoint.key_env, endpoint.source) == (
         "https://openrouter.ai/api/v1",
@@ -47,8 +47,8 @@ def test_a_dataset_replaces_the_defaults_key_by_key():
 
 def test_the_suite_follows_the_contract():
     settings = settings_of('[datasets.A]\ncontract = "gpt-oss"\n[datasets.B]\ncontract = "contracts/mine.toml"')
-    assert settings.dataset("A").suites == ("gpt-oss",)
-    assert settings.dataset("B").suites == ("mine",)
+    assert settings.dataset("A").suites == ("gpt-oss", "providers")
+    assert settings.dataset("B").suites == ("mine", "providers")
 
 
 def test_another_server_has_its_own_source_and_is_never_sent_the_key_of_openrouter(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.contract import SHIPPED, Contract, parse_contract, read_contract, shipped_contracts
+from toolkit.contract import SHIPPED, Contract, own_contracts, parse_contract, read_contract, shipped_contracts
 from toolkit.errors import ConfigError, ContractError
 from toolkit.vocabulary import load_vocabulary
 
@@ -19,7 +19,7 @@ def changed(old: str, new: str) -> bytes:
     return KIMI.replace(old, new).encode()
 
 
-@pytest.mark.parametrize("name", ["gpt-oss", "kimi-k2-instruct", "kimi-k2.5"])
+@pytest.mark.parametrize("name", shipped_contracts())
 def test_shipped_contracts_read(name: str) -> None:
     contract = read_contract(name)
     assert contract.name == name
@@ -44,8 +44,8 @@ def test_kimi_ids(kimi: Contract) -> None:
 def test_harmony_has_two_terminals() -> None:
     contract = read_contract("gpt-oss")
     assert contract.terminal_ids == {200002, 200012}
-    assert contract.tool_ids == frozenset()
-    assert contract.call_begin_id is None
+    assert contract.tool_ids == {200003, 200012}
+    assert contract.call_begin_id == 200012
 
 
 FAULTS = [
@@ -128,6 +128,51 @@ FAULTS = [
         "modes.thinking.prompt_ends_with",
     ),
     ("reason in upper case", 'stop = ["stop",', 'stop = ["STOP",', "finish.stop: expected lower case, found 'STOP'"),
+    ("name of a path", 'name = "kimi-k2.5"', 'name = "../kimi"', "name: expected up to 100 letters, digits, dots"),
+    (
+        "typo told with the likely key",
+        "default_mode =",
+        "defaul_mode =",
+        "defaul_mode: unknown key; did you mean default",
+    ),
+    (
+        "found is told",
+        "vocab_size = 163840",
+        'vocab_size = "163840"',
+        "vocab_size: expected a whole number, found '1638",
+    ),
+    (
+        "choices are told",
+        'think_open_in = "prompt"',
+        'think_open_in = "tail"',
+        "expected one of 'prompt', 'completion', ",
+    ),
+    ("missing key is named", 'title = "Kimi-K2.5"\n', "", "title: missing"),
+    (
+        "vocabulary of no kind",
+        'from = "splintr:kimi_k2"',
+        'from = "kimi_k2"',
+        "vocabulary.from: expected splintr:NAME, ",
+    ),
+    ("vocabulary without a name", 'from = "splintr:kimi_k2"', 'from = "folder:"', "vocabulary.from: expected splintr"),
+    ("vocabulary without size", "vocab_size = 163840", "vocab_size = 0", "vocab_size: expected 1 to 16777216, found 0"),
+    ("vocabulary without end", "vocab_size = 163840", f"vocab_size = {10**300}", "vocab_size: expected 1 to 16777216"),
+    ("no base tokens", "base_tokens = 163584", "base_tokens = 0", "vocabulary.base_tokens: expected 1 to vocab_size"),
+    ("hash cut", 'ranks_sha256 = "b6', 'ranks_sha256 = "', "vocabulary.ranks_sha256: expected 64 digits"),
+    (
+        "request that JSON cannot say",
+        "request = { reasoning = { enabled = true } }",
+        "request = { reasoning = nan }",
+        "modes.thinking.request: expected what JSON can say",
+    ),
+    (
+        "request with a day",
+        "request = { reasoning = { enabled = true } }",
+        "request = { since = 2026-01-01 }",
+        "modes.thinking.request: expected what JSON can say",
+    ),
+    ("nested", 'title = "Kimi-K2.5"', f"title = {'[' * 10_000}", "expected tables and lists in at most 32 levels"),
+    ("NUL", 'title = "Kimi-K2.5"', 'title = "\0"', "not TOML: illegal character"),
     ("reason in two lists", 'stop = ["stop",', 'stop = ["length",', "finish: 'length' stands in stop and length"),
 ]
 
@@ -237,10 +282,34 @@ def test_names_paths_and_folders(tmp_path: Path) -> None:
     assert read_contract("gpt-oss", folder=tmp_path).title == "gpt-oss"
     assert read_contract(str(tmp_path / "kimi-k2.5.toml")).title == "mine"
     for name in ("kimi", "./kimi-k2.5", str(tmp_path / "none.toml"), str(tmp_path / "kimi-k2.5.toml" / "x.toml")):
-        with pytest.raises(ContractError, match=r"not found; expected one of gpt-oss, kimi-k2-instruct, kimi-k2\.5"):
+        with pytest.raises(ContractError, match=r"not found; expected one of deepseek-r1, deepseek-v3, .*kimi-k2\.5"):
             read_contract(name)
     with pytest.raises(ContractError, match="cannot be read"):
         read_contract(f"{tmp_path}/")
+
+
+def test_a_file_in_the_own_folder_bears_the_name_that_it_is_called_by(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(KIMI, encoding="utf-8")
+    with pytest.raises(
+        ContractError, match=r"mine\.toml: name: expected 'mine', as the file is called, found 'kimi-k2\.5'"
+    ):
+        read_contract("mine", folder=tmp_path)
+    assert read_contract(tmp_path / "mine.toml").name == "kimi-k2.5"
+
+
+def test_a_link_that_leads_nowhere_is_no_reason_to_take_the_shipped_one(tmp_path: Path) -> None:
+    (tmp_path / "kimi-k2.5.toml").symlink_to("nowhere")
+    with pytest.raises(ContractError, match=r"kimi-k2\.5\.toml: cannot be read: No such file"):
+        read_contract("kimi-k2.5", folder=tmp_path)
+
+
+def test_a_name_that_is_almost_right(tmp_path: Path) -> None:
+    (tmp_path / "my-model.toml").write_text(KIMI, encoding="utf-8")
+    for name, meant in (("kimi-k25", r"kimi-k2\.5"), ("my-modell", "my-model")):
+        with pytest.raises(ContractError, match=rf"did you mean {meant}\?"):
+            read_contract(name, folder=tmp_path)
+    assert own_contracts(tmp_path) == ["my-model"]
+    assert own_contracts(tmp_path / "none") == []
 
 
 def test_unknown_mode(kimi: Contract) -> None:

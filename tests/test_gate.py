@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from toolkit.contract import SHIPPED, Contract, parse_contract
-from toolkit.errors import GateClosed, StoreError
-from toolkit.gate import OpenGate, open_gate
-from toolkit.records import Accounting, Entry, Origin, Severity, Verdict
+from toolkit.errors import GateClosed
+from toolkit.gate import OpenGate, Recheck, closing_reasons, open_gate
+from toolkit.records import Accounting, Entry, ExpectationResult, Origin, Severity, SuiteRun, Verdict
 from toolkit.store.files import sha256_of
 from toolkit.store.journal import LineWriter
 from toolkit.store.shards import LiveShards, read_live, write_live
@@ -38,10 +38,21 @@ def dataset(workspace: Workspace, kimi: Contract) -> Dataset:
     return added
 
 
-def try_gate(dataset: Dataset, contract: Contract, *, suite: str = SUITE, path: Path | None = None) -> OpenGate:
-    return open_gate(
-        dataset, contract, [(suite, path or dataset.reports.parents[1] / "expectations" / f"{SUITE}.json")]
-    )
+def believe(*_: object) -> tuple[str, ...]:
+    """For tests of what the gate sees by itself: nothing is concluded again."""
+    return ()
+
+
+def try_gate(
+    dataset: Dataset,
+    contract: Contract,
+    *,
+    suites: Sequence[tuple[str, Path]] | None = None,
+    providers: Sequence[str] = (),
+    recheck: Recheck = believe,
+) -> OpenGate:
+    demanded = [(SUITE, dataset.reports.parents[1] / "expectations" / f"{SUITE}.json")] if suites is None else suites
+    return open_gate(dataset, contract, demanded, allowed_providers=providers, recheck=recheck)
 
 
 def reasons_of(dataset: Dataset, contract: Contract, **how: Any) -> tuple[str, ...]:
@@ -50,6 +61,17 @@ def reasons_of(dataset: Dataset, contract: Contract, **how: Any) -> tuple[str, .
     assert caught.value.exit_code == 1
     assert all(reason in str(caught.value) for reason in caught.value.reasons)
     return caught.value.reasons
+
+
+def commands_of(dataset: Dataset, contract: Contract, **how: Any) -> tuple[str, ...]:
+    """The commands that a closed gate names, without the --root that tests need."""
+    with pytest.raises(GateClosed) as caught:
+        try_gate(dataset, contract, **how)
+    assert caught.value.dataset == dataset.name
+    assert all(command in str(caught.value) for command in caught.value.commands)
+    place = f" --root {dataset.reports.parents[1]}"
+    assert all(command.endswith(place) for command in caught.value.commands)
+    return tuple(command.removesuffix(place) for command in caught.value.commands)
 
 
 def rewrite(dataset: Dataset, /, **changes: Any) -> None:
@@ -117,7 +139,8 @@ def test_an_incomplete_verdict(dataset: Dataset, kimi: Contract) -> None:
     waiting = Accounting(asked=12, rows=10, answered=10, failed=0, unanswered=2, unsealed=0)
     rewrite(dataset, complete=False, accounting=waiting)
     (reason,) = reasons_of(dataset, kimi)
-    assert reason == "the audit was of an unfinished dataset; finish it and audit again"
+    assert reason == "the audit was of an unfinished dataset: 2 prompts without an answer; finish it and audit again"
+    assert commands_of(dataset, kimi) == ("tokenproof generate B3", "tokenproof audit B3")
 
 
 def test_complete_edited_to_true(dataset: Dataset, kimi: Contract) -> None:
@@ -183,9 +206,9 @@ def test_a_suite_that_is_gone(workspace: Workspace, dataset: Dataset, kimi: Cont
 
 def test_another_suite_was_audited(workspace: Workspace, dataset: Dataset, kimi: Contract) -> None:
     demanded = workspace.expectations / "stricter.json"
-    demanded.write_bytes(suite_path(workspace).read_bytes())
-    (reason,) = reasons_of(dataset, kimi, suite="stricter", path=demanded)
-    assert reason == "suite stricter (stricter.json) was not evaluated; found strict.json"
+    demanded.write_bytes(suite_path(workspace).read_bytes() + b"\n")
+    (reason,) = reasons_of(dataset, kimi, suites=[("stricter", demanded)])
+    assert reason == "suite stricter (stricter.json) was not evaluated; found strict.json; audit again"
 
 
 def test_a_one_line_suite_of_the_same_name_was_audited(
@@ -193,14 +216,12 @@ def test_a_one_line_suite_of_the_same_name_was_audited(
 ) -> None:
     demanded = tmp_path / "strict.json"
     demanded.write_text('{"name": "strict", "expectations": ["all of them"]}', encoding="utf-8")
-    (reason,) = reasons_of(dataset, kimi, path=demanded)
+    (reason,) = reasons_of(dataset, kimi, suites=[("strict", demanded)])
     assert reason == "suite strict (strict.json) was changed since the audit; audit again"
 
 
 def test_no_suite_is_demanded(dataset: Dataset, kimi: Contract) -> None:
-    with pytest.raises(GateClosed) as caught:
-        open_gate(dataset, kimi, [])
-    assert caught.value.reasons == ("no suite is configured for this dataset",)
+    assert reasons_of(dataset, kimi, suites=[]) == ("no suite is configured for this dataset",)
 
 
 def test_one_byte_of_the_contract(dataset: Dataset) -> None:
@@ -233,7 +254,7 @@ def test_no_quarantine_file(dataset: Dataset, kimi: Contract) -> None:
 def test_fewer_quarantined_than_the_verdict_says(dataset: Dataset, kimi: Contract) -> None:
     rewrite(dataset, quarantined=2)
     (reason,) = reasons_of(dataset, kimi)
-    assert reason == "quarantine.parquet: expected 2 rows, found 1"
+    assert reason == "quarantine.parquet: expected 2 rows, found 1; audit again"
 
 
 # --- shards and journal ----------------------------------------------------------------------------
@@ -250,7 +271,7 @@ def test_one_byte_of_a_shard(dataset: Dataset, kimi: Contract, part: float) -> N
 def test_a_shard_added_to_the_folder(dataset: Dataset, kimi: Contract) -> None:
     (dataset.shards / "part-00007.parquet").write_bytes(first_shard(dataset).read_bytes())
     (reason,) = reasons_of(dataset, kimi)
-    assert reason == "shards/part-00007.parquet: lies among the shards, but shards.json does not list it"
+    assert reason == "shards/part-00007.parquet: lies among the shards, but shards.json does not list it; move it away"
 
 
 def test_a_shard_added_to_the_list(workspace: Workspace, dataset: Dataset, kimi: Contract) -> None:
@@ -263,8 +284,8 @@ def test_a_shard_taken_off_the_list(dataset: Dataset, kimi: Contract) -> None:
     live = read_live(dataset)
     write_live(dataset, LiveShards(live.contract, live.shards[:1]))
     assert reasons_of(dataset, kimi) == (
-        "shards/part-00001.parquet: audited, but no longer listed in shards.json",
-        "shards/part-00001.parquet: lies among the shards, but shards.json does not list it",
+        "shards/part-00001.parquet: audited, but no longer listed in shards.json; audit again",
+        "shards/part-00001.parquet: lies among the shards, but shards.json does not list it; move it away",
     )
 
 
@@ -280,28 +301,28 @@ def test_a_shard_replaced_in_file_and_list(workspace: Workspace, dataset: Datase
 def test_a_shard_deleted(dataset: Dataset, kimi: Contract) -> None:
     first_shard(dataset).unlink()
     (reason,) = reasons_of(dataset, kimi)
-    assert reason == "B3/shards/part-00000.parquet: missing; shards.json lists it with 5 rows"
+    assert reason == "B3/shards/part-00000.parquet: missing; shards.json lists it with 5 rows; restore it from a copy"
 
 
 def test_a_shard_renamed(dataset: Dataset, kimi: Contract) -> None:
     path = first_shard(dataset)
     path.rename(path.with_name("part-99999.parquet"))
     assert reasons_of(dataset, kimi) == (
-        "shards/part-99999.parquet: lies among the shards, but shards.json does not list it",
-        "B3/shards/part-00000.parquet: missing; shards.json lists it with 5 rows",
+        "shards/part-99999.parquet: lies among the shards, but shards.json does not list it; move it away",
+        "B3/shards/part-00000.parquet: missing; shards.json lists it with 5 rows; restore it from a copy",
     )
 
 
 def test_no_list_of_shards(dataset: Dataset, kimi: Contract) -> None:
     dataset.live.unlink()
     reasons = reasons_of(dataset, kimi)
-    assert "shards/part-00000.parquet: audited, but no longer listed in shards.json" in reasons
+    assert "shards/part-00000.parquet: audited, but no longer listed in shards.json; audit again" in reasons
 
 
 def test_a_list_of_shards_that_is_none(dataset: Dataset, kimi: Contract) -> None:
     dataset.live.write_text("{", encoding="utf-8")
-    with pytest.raises(StoreError, match=r"shards\.json: expected a list of shards"):
-        try_gate(dataset, kimi)
+    (reason,) = reasons_of(dataset, kimi)
+    assert "shards.json: expected a list of shards" in reason
 
 
 def test_a_reply_that_is_not_sealed(dataset: Dataset, kimi: Contract) -> None:
@@ -318,7 +339,8 @@ def test_a_reply_that_is_not_sealed(dataset: Dataset, kimi: Contract) -> None:
     with LineWriter(dataset.journal / "run.jsonl") as writer:
         writer.write(entry)
     (reason,) = reasons_of(dataset, kimi)
-    assert reason == "the journal holds 1 replies that are not sealed; seal them and audit again"
+    assert reason == "the journal holds 1 reply that is not sealed"
+    assert commands_of(dataset, kimi) == ("tokenproof generate B3", "tokenproof audit B3")
 
 
 # --- several -----------------------------------------------------------------------------------------
@@ -343,21 +365,6 @@ def test_the_verdict_is_read_as_it_was_written(dataset: Dataset) -> None:
     assert read_verdict(dataset.verdict) == verdict
 
 
-def test_results_that_are_not_the_suites(dataset: Dataset, kimi: Contract) -> None:
-    (run,) = read_verdict(dataset.verdict).suites
-    (result,) = run.results
-    weaker = [
-        replace(result, mostly=0.1),
-        replace(result, severity=Severity.WARNING),
-        replace(result, kwargs={"column": "last_id", "value_set": [1]}),
-    ]
-    for edited in weaker:
-        rewrite(dataset, suites=(replace(run, results=(result, edited)),))
-        assert any("are not those of strict.json" in reason for reason in reasons_of(dataset, kimi))
-        rewrite(dataset, suites=(replace(run, results=(edited,)),))
-        assert any("are not those of strict.json" in reason for reason in reasons_of(dataset, kimi))
-
-
 def test_a_suite_that_looked_at_no_row(workspace: Workspace, kimi: Contract) -> None:
     dataset = add_dataset(workspace, "B5", [row()])
     audit(workspace, dataset, kimi, results=[result(element_count=0, unexpected_count=0)])
@@ -367,3 +374,132 @@ def test_a_suite_that_looked_at_no_row(workspace: Workspace, kimi: Contract) -> 
             "suite strict: no critical expectation looked at a single row"
         ),
     )
+
+
+# --- what the audit went by beside suites and shards -----------------------------------------------
+
+
+def prompts(dataset: Dataset, text: str) -> None:
+    dataset.prompts.write_text(text, encoding="utf-8")
+
+
+def test_prompts_that_were_changed(workspace: Workspace, dataset: Dataset, kimi: Contract) -> None:
+    prompts(dataset, "{}\n")
+    assert reasons_of(dataset, kimi) == ("prompts.jsonl was added since the audit; audit again",)
+    audit(workspace, dataset, kimi, prompts_sha256=sha256_of(dataset.prompts))
+    assert try_gate(dataset, kimi)
+    prompts(dataset, "{} \n")
+    assert reasons_of(dataset, kimi) == ("prompts.jsonl was changed since the audit; audit again",)
+    assert commands_of(dataset, kimi) == ("tokenproof audit B3",)
+    dataset.prompts.unlink()
+    assert reasons_of(dataset, kimi) == ("prompts.jsonl was removed since the audit; audit again",)
+
+
+@pytest.mark.parametrize(
+    ("audited", "now", "says"),
+    [
+        (("Chutes",), (), "it was Chutes, it is empty (any provider)"),
+        ((), ("Chutes",), "it was empty (any provider), it is Chutes"),
+        (None, ("Chutes",), "it was empty (any provider), it is Chutes"),
+        (("Chutes",), ("Chutes", "Avian"), "it was Chutes, it is Avian, Chutes"),
+    ],
+)
+def test_allowed_providers_that_were_changed(
+    workspace: Workspace, dataset: Dataset, kimi: Contract, audited: Any, now: tuple[str, ...], says: str
+) -> None:
+    audit(workspace, dataset, kimi, allowed_providers=audited)
+    reason = f"the list of allowed providers was changed since the audit: {says}; audit again"
+    assert reasons_of(dataset, kimi, providers=now) == (reason,)
+
+
+def test_allowed_providers_in_another_order_are_the_same(
+    workspace: Workspace, dataset: Dataset, kimi: Contract
+) -> None:
+    audit(workspace, dataset, kimi, allowed_providers=("Chutes", "Avian"))
+    assert try_gate(dataset, kimi, providers=("avian", "chutes"))
+
+
+def test_suites_of_one_file_name_are_told_apart_by_their_bytes(
+    workspace: Workspace, dataset: Dataset, kimi: Contract
+) -> None:
+    own = suite_path(workspace)
+    other = workspace.root / "more" / own.name
+    other.parent.mkdir()
+    other.write_bytes(own.read_bytes() + b"\n")
+    (run,) = read_verdict(dataset.verdict).suites
+    rewrite(dataset, suites=(run, replace(run, path="more/strict.json", sha256=sha256_of(other))))
+    both = [("strict", own), ("more/strict", other)]
+    assert try_gate(dataset, kimi, suites=both)
+    assert reasons_of(dataset, kimi, suites=both[:1]) == (
+        "audited with suite strict (more/strict.json), which this dataset does not name; audit again",
+    )
+    other.write_bytes(other.read_bytes() + b"\n")
+    (reason,) = reasons_of(dataset, kimi, suites=both)
+    assert reason == "suite more/strict (strict.json) was changed since the audit; audit again"
+
+
+# --- the last question -----------------------------------------------------------------------------
+
+
+def test_what_does_not_follow_from_the_shards_keeps_it_closed(dataset: Dataset, kimi: Contract) -> None:
+    assert reasons_of(dataset, kimi, recheck=lambda *_: ["one", "two", "one"]) == ("one", "two")
+    assert commands_of(dataset, kimi, recheck=lambda *_: ["one"]) == ("tokenproof audit B3",)
+
+
+def test_nothing_is_concluded_again_where_the_gate_is_closed_anyway(dataset: Dataset, kimi: Contract) -> None:
+    def never(*_: object) -> list[str]:
+        raise AssertionError
+
+    rewrite(dataset, kernel_version=0)
+    assert len(reasons_of(dataset, kimi, recheck=never)) == 1
+
+
+def test_recheck_is_given_what_the_gate_has_read(dataset: Dataset, kimi: Contract) -> None:
+    given: list[object] = []
+    gate = try_gate(dataset, kimi, recheck=lambda *what: given.extend(what) or ())
+    assert given == [gate.verdict, gate.live, gate.quarantine]
+
+
+# --- when results pass -----------------------------------------------------------------------------
+
+
+def reasons(*results: ExpectationResult, rows: int = 10, quarantined: int = 0, **how: Any) -> tuple[str, ...]:
+    run = SuiteRun(name="s", path="s.json", sha256="", max_quarantined_share=how.pop("share", 0.05), results=results)
+    return closing_reasons(rows=rows, quarantined=quarantined, suites=(run,), unreadable=how.pop("unreadable", ()))
+
+
+OF_DATASET: dict[str, Any] = {"id": "few_cut", "scope": "dataset", "element_count": None, "unexpected_count": None}
+
+
+def test_only_critical_expectations_close_it() -> None:
+    for severity in (Severity.WARNING, Severity.INFO):
+        assert reasons(result(), result(success=False, unexpected_count=9, severity=severity)) == ()
+    assert len(reasons(result(success=False, unexpected_count=9))) == 1
+
+
+def test_the_share_that_the_suite_states_is_the_bound() -> None:
+    assert reasons(result(unexpected_count=1), quarantined=1, share=0.1) == ()
+    (reason,) = reasons(result(unexpected_count=1), quarantined=1, share=0.09)
+    assert reason == "1 of 10 rows (10.00%) would be quarantined; suite s allows 9.00%"
+
+
+def test_without_rows_there_is_one_reason() -> None:
+    empty = result(success=False, error="no rows: nothing was checked", element_count=None, unexpected_count=None)
+    (reason,) = reasons(*[replace(empty, id=f"e{n}") for n in range(30)], rows=0)
+    assert reason == "there are no rows: 30 critical expectations could not be evaluated"
+    assert reasons(empty, rows=0, unreadable=["part-0 is cut"]) == ("unreadable: part-0 is cut",)
+
+
+def test_where_no_row_remains_there_is_one_reason_more_and_not_one_for_each_expectation() -> None:
+    after = [result(**OF_DATASET | {"id": f"d{n}"}, success_after_quarantine=False) for n in range(30)]
+    assert reasons(result(mostly=None), *after, quarantined=10, share=1.0) == (
+        "all 10 rows would be quarantined: none remains to be merged",
+    )
+    assert reasons(result(), result(**OF_DATASET, success_after_quarantine=False), quarantined=1, share=1.0) == (
+        "few_cut: holds for all rows, but not for those that remain after quarantine",
+    )
+
+
+def test_a_damaged_shard_is_told_beside_what_fails_in_the_others() -> None:
+    found = reasons(result(success=False, unexpected_count=9), unreadable=["part-0 is cut"])
+    assert [reason.partition(":")[0] for reason in found] == ["unreadable", "terminal_last"]

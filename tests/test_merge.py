@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from toolkit.columns import TRAIN_SCHEMA
 from toolkit.contract import Contract
 from toolkit.errors import ConfigError, ShardError, StoreError
 from toolkit.gate import OpenGate, open_gate
@@ -33,16 +34,21 @@ from toolkit.manifest import (
     render_manifest,
 )
 from toolkit.merge import merge
-from toolkit.records import TRAIN_SCHEMA
 from toolkit.store.files import sha256_of, sole_writer
 from toolkit.store.shards import LiveShards, read_live, write_live
 from toolkit.store.shuffle import ORDER, Buckets, cut_parts
-from toolkit.store.workspace import Workspace
+from toolkit.store.workspace import Dataset, Workspace
 
 from .conftest import ROOT
 from .rows import SUITE, add_dataset, audit, key_of, row, suite_path
 
 Rows = Sequence[Mapping[str, Any]]
+
+
+def opened(workspace: Workspace, dataset: Dataset, contract: Contract) -> OpenGate:
+    """A gate that believes the verdict: what the audit concludes is not the merge's matter."""
+    suites = [(SUITE, suite_path(workspace))]
+    return open_gate(dataset, contract, suites, allowed_providers=(), recheck=lambda *_: ())
 
 
 @pytest.fixture
@@ -54,7 +60,7 @@ def gate_of(workspace: Workspace, contract: Contract, name: str, *shards: Rows, 
     """The open gate of a new dataset."""
     dataset = add_dataset(workspace, name, *shards)
     audit(workspace, dataset, contract, **how)
-    return open_gate(dataset, contract, [(SUITE, suite_path(workspace))])
+    return opened(workspace, dataset, contract)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -154,7 +160,7 @@ def test_the_same_bytes_in_whatever_order_datasets_and_shards_are_named(workspac
     one = merge(gates, workspace.root / "one")
     for gate in gates:
         write_live(gate.dataset, LiveShards(gate.live.contract, tuple(reversed(gate.live.shards))))
-    reopened = [open_gate(gate.dataset, kimi, [(SUITE, suite_path(workspace))]) for gate in reversed(gates)]
+    reopened = [opened(workspace, gate.dataset, kimi) for gate in reversed(gates)]
     assert [gate.live for gate in reopened] != [gate.live for gate in reversed(gates)]
     two = merge(reopened, workspace.root / "two")
     assert files_of(workspace.root / "one") == files_of(workspace.root / "two")
@@ -212,8 +218,8 @@ def test_what_must_not_be_trained_on_is_dropped_and_counted(workspace: Workspace
         supervised_ids=5,
     )
     assert manifest.sources == (
-        SourceShare(source="openrouter", provider="Chutes", rows=1, prompt_ids=2, supervised_ids=1),
-        SourceShare(source="sglang", provider=None, rows=1, prompt_ids=3, supervised_ids=4),
+        SourceShare(source="openrouter", provider="Chutes", rows=1, ids=3, prompt_ids=2, supervised_ids=1),
+        SourceShare(source="sglang", provider=None, rows=1, ids=7, prompt_ids=3, supervised_ids=4),
     )
     (of_dataset,) = manifest.inputs
     assert (of_dataset.rows, of_dataset.written, dict(of_dataset.dropped)) == (9, 2, dropped)
@@ -236,7 +242,7 @@ def test_the_manifest_names_everything_it_was_made_of(workspace: Workspace, kimi
         path="shards/part-00000.parquet", sha256=sha256_of(workspace.root / "train" / output.path), rows=2
     )
     content = msgspec.json.decode((workspace.root / "train/manifest.json").read_bytes())
-    assert (content["tool"], content["version"]) == ("tokenproof", 1)
+    assert (content["tool"], content["version"]) == ("tokenproof", 2)
 
 
 def test_sentences_for_the_terminal(workspace: Workspace, kimi: Contract) -> None:
@@ -462,7 +468,13 @@ from toolkit.merge import merge
 from toolkit.store.workspace import Workspace
 
 root, suite, name, calls = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-gate = open_gate(Workspace(root).dataset_named(name), read_contract("kimi-k2.5"), [("strict", suite)])
+gate = open_gate(
+    Workspace(root).dataset_named(name),
+    read_contract("kimi-k2.5"),
+    [("strict", suite)],
+    allowed_providers=(),
+    recheck=lambda *_: (),
+)
 
 def advance(rows):
     global calls
@@ -590,8 +602,8 @@ def test_the_live_list_of_a_merged_dataset_is_untouched(workspace: Workspace, ki
 def test_a_manifest_of_another_version(workspace: Workspace, kimi: Contract) -> None:
     manifest: Manifest = merge([gate_of(workspace, kimi, "B3", [row("a")])], workspace.root / "train")
     path = workspace.root / "train/manifest.json"
-    path.write_bytes(msgspec.json.encode(replace(manifest, version=2)))
-    with pytest.raises(StoreError, match="expected manifest version 1, found 2"):
+    path.write_bytes(msgspec.json.encode(replace(manifest, version=1)))
+    with pytest.raises(StoreError, match="expected manifest version 2, found 1"):
         read_manifest(workspace.root / "train")
     path.write_text("[]", encoding="utf-8")
     with pytest.raises(StoreError, match="expected a manifest"):

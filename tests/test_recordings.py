@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from toolkit.audit.evidence import judge
+from toolkit.audit.gather import measure_shard
 from toolkit.contract import read_contract
 from toolkit.importing import ImportOptions, import_files
 from toolkit.store.journal import read_failures
@@ -109,3 +112,21 @@ def test_groq_rows_become_rows_under_their_own_contract(tmp_path: Path) -> None:
     # The tool row's JSON was serialised again: with the space after the colon it would be one id longer.
     assert [len(row["output_ids"]) - row["completion_tokens"] for row in rows] == [0, -1, 0]
     assert all(163607 not in row["output_ids"] for row in rows)
+
+
+def test_the_groq_tool_row_is_contradicted_because_its_json_was_written_anew(tmp_path: Path) -> None:
+    contract = read_contract("kimi-k2-instruct")
+    vocabulary = load_vocabulary(contract)
+    dataset = Workspace(tmp_path).dataset_named("G2")
+    import_files(dataset, [shared_file("recordings/chat_completions.jsonl")], contract, vocabulary, ImportOptions())
+    (shard,) = read_live(dataset).shards
+    frame = pl.from_arrow(measure_shard(dataset, shard, contract, vocabulary))
+    assert isinstance(frame, pl.DataFrame)
+    facts = judge(frame, contract).facts.sort("sample_id")
+    told = ["structure", "tool_fault", "respaced_ids", "count_unexplained", "evidence", "evidence_reason"]
+    assert facts.select(told).rows() == [
+        (None, None, None, 0, "counted", None),
+        # The model wrote a space after the colon, and that is one id more than what came.
+        (None, None, 1, -1, "contradicted", "tool_json_reserialised"),
+        (None, None, None, 0, "counted", None),
+    ]

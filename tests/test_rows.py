@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from toolkit.columns import SHARD_SCHEMA
 from toolkit.contract import Contract, read_contract
-from toolkit.records import SHARD_SCHEMA, Failure, IdsSource, Reply
+from toolkit.records import Failure, IdsSource, Reply
 from toolkit.rows import PAYLOAD_KEYS, RowBuilder, build_rows, rewrite_tool_ids
 from toolkit.vocabulary import Vocabulary
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
 
 from toolkit.config import DatasetSettings
 from toolkit.contract import Contract
-from toolkit.generate.plan import Identity, Planned, final_failures, plan_asks
-from toolkit.generate.seal import rows_there
-from toolkit.records import Accounting, Failure
+from toolkit.generate.conversation import Conversation, turns_in
+from toolkit.generate.plan import Identity, Plan, plan_of
+from toolkit.generate.turns import TurnPlan, plan_turns
+from toolkit.records import MISSING_NAMED, Accounting, Failure
+from toolkit.store.answered import Answered, read_answered
+from toolkit.store.files import stands
 from toolkit.store.journal import journal_files, read_entries, read_failures
-from toolkit.store.prompts import read_prompts
+from toolkit.store.prompts import check_prompts
 from toolkit.store.shards import read_live
 from toolkit.store.workspace import Dataset
 
@@ -24,54 +29,136 @@ def accounting(dataset: Dataset, contract: Contract, settings: DatasetSettings) 
 
     With prompts.jsonl, asked = answered + failed + unanswered: an answer that waits in the journal is answered, and
     `failed` are asks that an earlier run found to be without hope and that would not be repeated now. Without it,
-    `failed` are imported lines and earlier asks that gave no row. `failures_by_reason` counts imported lines one by
-    one, and of each ask without a row the latest failure. What stands in a shard that cannot be read is unanswered;
-    the audit says which shard that is.
+    `failed` are imported lines and earlier asks that gave no row. Failures are counted by reason: imported lines one
+    by one, and of each ask without a row the latest failure. What stands in a shard that cannot be read is unanswered;
+    the audit says which shard that is. Probes are no answers, and their failures are nobody's.
 
     Raises:
         ConfigError: prompts.jsonl has faults.
         StoreError: the journal, the failures or shards.json cannot be read.
     """
-    live = set(rows_there(dataset, tolerant=True))
-    waiting = {entry.identity for path in journal_files(dataset.journal) for entry in read_entries(path)} - live
-    there = live | waiting
-    asks: list[Planned] | None = None
-    if dataset.prompts.exists():
-        asks = plan_asks(read_prompts(dataset.prompts, modes=contract.modes), settings, contract)
-    failures = list(read_failures(dataset.failures))
-    lines, latest = _without_row(failures, there, asks)
+    rows = _Rows(dataset)
+    asked = _asked(dataset, contract, settings, rows.answered)
+    # Their bodies stay in their files: all of them at once might not fit into memory.
+    failures = [replace(failure, body=None) for failure in read_failures(dataset.failures) if not failure.probe]
+    lines, latest = _without_row(failures, rows, asked)
+    if asked is None:
+        final = {identity: failure for identity, failure in latest.items() if failure.final}
+    else:
+        final = dict(_hopeless(failures, rows, asked))
+    repeated = [failure for identity, failure in latest.items() if identity not in final]
     answered = unanswered = None
-    failed = len(lines) + sum(failure.final for failure in latest)
-    if asks is not None:
-        hopeless = final_failures(failures)
-        open_asks = [ask for ask in asks if ask.identity not in there]
-        answered = len(asks) - len(open_asks)
-        failed = sum((ask.identity, ask.row_key) in hopeless for ask in open_asks)
-        unanswered = len(open_asks) - failed
+    if asked is not None:
+        answered = asked.plan.answered_before + asked.plan.changed + sum(map(asked.has, rows.waiting))
+        unanswered = asked.plan.asked - answered - len(final)
     return Accounting(
-        asked=None if asks is None else len(asks),
+        asked=None if asked is None else asked.plan.asked,
         rows=read_live(dataset).rows,
         answered=answered,
-        failed=failed,
+        failed=len(final) if asked is not None else len(lines) + len(final),
         unanswered=unanswered,
-        unsealed=len(waiting),
-        failures_by_reason=dict(Counter(failure.reason for failure in (*lines, *latest)).most_common()),
+        unsealed=len(rows.waiting),
+        failures_by_reason=_by_reason([*lines, *final.values(), *repeated]),
+        failed_by_reason=_by_reason(final.values()),
+        repeated_by_reason=_by_reason(repeated),
+        lines_by_reason=_by_reason(lines),
+        missing=() if asked is None else tuple(islice(_missing(asked, rows, final), MISSING_NAMED)),
     )
 
 
+class _Rows:
+    """What has a row, or an answer in the journal that will become one."""
+
+    def __init__(self, dataset: Dataset):
+        self.answered = read_answered(dataset, tolerant=True)
+        entries = (entry for path in journal_files(dataset.journal) for entry in read_entries(path))
+        self.waiting = {entry.identity for entry in entries if not entry.probe and not self._is_live(entry.identity)}
+
+    def has(self, identity: Identity) -> bool:
+        """Whether an ask is answered."""
+        return identity in self.waiting or self._is_live(identity)
+
+    def _is_live(self, identity: Identity) -> bool:
+        return self.answered.find(*identity) is not None
+
+
+class _Asked:
+    """What prompts and settings ask, looked up by identity."""
+
+    def __init__(self, plan: Plan | TurnPlan):
+        self.plan = plan
+
+    def has(self, identity: Identity) -> bool:
+        """Whether there is such an ask."""
+        sample_id, turn, sample_index = identity
+        prompt = self.plan.prompts.find(sample_id)
+        if prompt is None or not 0 <= sample_index < self.plan.way.settings.samples:
+            return False
+        return 0 <= turn < (turns_in(prompt.messages) if isinstance(self.plan, TurnPlan) else 1)
+
+    def asks(self, identity: Identity, row_key: str | None) -> bool:
+        """Whether there is such an ask, and it asks this. Of later turns nobody knows without the answers."""
+        if not self.has(identity):
+            return False
+        prompt = self.plan.prompts.find(identity[0])
+        assert prompt is not None
+        ask = next(ask for ask in self.plan.way.asks_of(prompt) if ask.sample_index == identity[2])
+        if isinstance(self.plan, TurnPlan):
+            return identity[1] > 0 or Conversation(ask, self.plan.way.contract).next_ask().row_key == row_key
+        return ask.row_key == row_key
+
+    def open(self) -> Iterator[Identity]:
+        """Asks without a row, in the order of the prompts."""
+        for one in self.plan:
+            if isinstance(one, Conversation):
+                yield from (one.as_written(turn).identity for turn in range(one.turns))
+            else:
+                yield one.identity
+
+
+def _asked(dataset: Dataset, contract: Contract, settings: DatasetSettings, answered: Answered) -> _Asked | None:
+    if not stands(dataset.prompts):
+        return None
+    prompts = check_prompts(dataset.prompts, modes=contract.modes)
+    if settings.turns == "every":
+        return _Asked(plan_turns(prompts, settings, contract, answered))
+    return _Asked(plan_of(prompts, settings, contract, answered))
+
+
+def _missing(asked: _Asked, rows: _Rows, final: dict[Identity, Failure]) -> Iterator[Identity]:
+    return (identity for identity in asked.open() if identity not in final and not rows.has(identity))
+
+
+def _hopeless(failures: Iterable[Failure], rows: _Rows, asked: _Asked) -> Iterator[tuple[Identity, Failure]]:
+    """One final failure of each ask that has no row and is not repeated."""
+    for failure in failures:
+        identity = _identity_of(failure)
+        if identity is None or not failure.final or failure.row_key is None or rows.has(identity):
+            continue
+        if not _IMPORTED_LINE.search(failure.where) and asked.asks(identity, failure.row_key):
+            yield identity, failure
+
+
+def _by_reason(failures: Iterable[Failure]) -> dict[str, int]:
+    return dict(Counter(failure.reason for failure in failures).most_common())
+
+
+def _identity_of(failure: Failure) -> Identity | None:
+    return None if failure.sample_id is None else (failure.sample_id, failure.turn, failure.sample_index)
+
+
 def _without_row(
-    failures: Iterable[Failure], there: set[Identity], asks: Sequence[Planned] | None
-) -> tuple[list[Failure], list[Failure]]:
+    failures: Iterable[Failure], rows: _Rows, asked: _Asked | None
+) -> tuple[list[Failure], dict[Identity, Failure]]:
     """(imported lines that gave no row, the latest failure of each ask that has none)."""
-    asked = None if asks is None else {ask.identity for ask in asks}
     lines: list[Failure] = []
     latest: dict[Identity, Failure] = {}
     for failure in sorted(failures, key=lambda failure: failure.at or 0.0):
-        identity = None if failure.sample_id is None else (failure.sample_id, failure.turn, failure.sample_index)
+        identity = _identity_of(failure)
         if _IMPORTED_LINE.search(failure.where):
             # A conflict is a line that gave no row although its identity has one.
-            if identity not in there or failure.reason == "id_conflict":
+            if identity is None or failure.reason == "id_conflict" or not rows.has(identity):
                 lines.append(failure)
-        elif identity is not None and identity not in there and (asked is None or identity in asked):
+        elif identity is not None and not rows.has(identity) and (asked is None or asked.has(identity)):
             latest[identity] = failure
-    return lines, list(latest.values())
+    return lines, latest

@@ -1,30 +1,32 @@
 """Contracts: what a complete output of one model looks like in ids.
 
-A contract is a TOML file in `toolkit/contracts/`, or any path that the user names. It is read into
-one frozen value; a key that is misspelt, missing or of another type is an error that names it.
+A contract is a TOML file in `toolkit/contracts/`, in the workspace's own `contracts/`, or at any path that the user
+names. It is read into one frozen value; a key that is misspelt, missing or of another type is an error that names it.
 Nothing here touches a tokenizer: `toolkit.vocabulary` loads the vocabulary that a contract names and
 proves the two against each other.
 """
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from toolkit.errors import ContractError
+from toolkit.contract_faults import CALL_PARTS, NAME, PARTS, faults_of
+from toolkit.errors import ContractError, StoreError
 from toolkit.records import Json
+from toolkit.store.files import files_in, read_regular, stands
+from toolkit.toml import TomlError, read_toml
 
 SHIPPED = Path(__file__).parent / "contracts"
 
-PARTS = ("{reasoning}", "{content}", "{tools}", "{terminal}")
-_CALL_PARTS = ("{id}", "{arguments}")
-_LOOKS_SPECIAL = re.compile(r"<\|?[^\s<>]+\|?>")
+__all__ = ["PARTS", "SHIPPED", "Contract", "parse_contract", "read_contract", "shipped_contracts"]
 
 FinishKind = Literal["stop", "length", "tool_calls"]
 
@@ -37,12 +39,16 @@ class VocabularySpec(_Strict, frozen=True, kw_only=True):
     """Where the vocabulary comes from, and how it proves itself.
 
     `source` (`from` in the file) is `splintr:NAME`, `folder:PATH` or `huggingface:NAME`; `pattern` is
-    a regular expression, or `splintr:CONSTANT`. `ranks_sha256` is that of the official rank file.
+    a regular expression, or `splintr:CONSTANT`. `ranks_sha256` is that of the official rank file. `holes` are ids
+    below `base_tokens` that are no base tokens: special ids may stand there (DeepSeek's first three are such).
+    `normalizer` is what the model's tokenizer does to a prompt's text before it splits it.
     """
 
     source: str = msgspec.field(name="from")
     pattern: str | None = None
     base_tokens: int
+    holes: frozenset[int] = frozenset()
+    normalizer: Literal["NFC"] | None = None
     ranks_sha256: str | None = None
 
 
@@ -71,6 +77,26 @@ class ToolForm(_Strict, frozen=True, kw_only=True):
         pattern = pattern.replace(r"\{name\}", r"(?P<name>[^\s:]+)").replace(r"\{index\}", r"\d+")
         match = re.fullmatch(pattern, call_id)
         return match is not None and (name is None or match.groupdict().get("name", name) == name)
+
+
+class RawTools(_Strict, frozen=True, kw_only=True):
+    """Calls that are never rebuilt from text, because servers do not return them as the model wrote them.
+
+    An engine's own ids are still held against this form: `begins` are ids that may open the part `{tools}`,
+    `follows` says which ids may come after which, with any text between, and `ends` are those after which the part
+    may be over. Without `ends` the ids may stand anywhere. `call` is the id that begins each call.
+    """
+
+    call: str
+    begins: tuple[str, ...]
+    follows: dict[str, tuple[str, ...]] = {}
+    ends: tuple[str, ...] = ()
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Every special spelling of the form, each once."""
+        after = [spelling for following in self.follows.values() for spelling in following]
+        return tuple(dict.fromkeys([self.call, *self.begins, *self.follows, *after, *self.ends]))
 
 
 class FinishTable(_Strict, frozen=True, kw_only=True):
@@ -103,11 +129,15 @@ class Mode(_Strict, frozen=True, kw_only=True):
 
     `output` lists, in order, special spellings, literal text and the parts `{reasoning}`,
     `{content}`, `{tools}`, `{terminal}`. `prompt_ends_with` is the prompt's tail; `request` holds the
-    fields that ask an OpenAI-compatible API for this mode.
+    fields that ask an OpenAI-compatible API for this mode, `renderer_options` the options of the chat template that
+    ask an engine. Where the renderer knows the mode's prompt only as that of another mode and a tail,
+    `rendered_as` names that mode and `prompt_adds` is the tail.
     """
 
     output: tuple[str, ...]
     prompt_ends_with: tuple[str, ...]
+    prompt_adds: tuple[str, ...] = ()
+    rendered_as: str | None = None
     renderer_options: dict[str, Json] = {}
     request: dict[str, Json] = {}
 
@@ -132,6 +162,7 @@ class Contract(_Strict, frozen=True, kw_only=True):
     terminals: dict[Literal["stop", "tool_calls"], str]
     think: ThinkIds | None = None
     tools: ToolForm | None = None
+    raw_tools: RawTools | None = None
     finish: FinishTable
     prompt: PromptSpec = PromptSpec()
     modes: dict[str, Mode]
@@ -150,15 +181,17 @@ class Contract(_Strict, frozen=True, kw_only=True):
     @property
     def tool_ids(self) -> frozenset[int]:
         """Ids of the tool grammar."""
-        if self.tools is None:
-            return frozenset()
-        spellings = [self.tools.section_begin, *self.tools.call, self.tools.section_end]
-        return frozenset(self.special[s] for s in spellings if s not in _CALL_PARTS)
+        spellings: tuple[str, ...] = () if self.raw_tools is None else self.raw_tools.spellings
+        if self.tools is not None:
+            spellings += (self.tools.section_begin, *self.tools.call, self.tools.section_end)
+        return frozenset(self.special[s] for s in spellings if s not in CALL_PARTS)
 
     @property
     def call_begin_id(self) -> int | None:
         """The id that begins each tool call."""
-        return None if self.tools is None else self.special[self.tools.call[0]]
+        if self.tools is not None:
+            return self.special[self.tools.call[0]]
+        return None if self.raw_tools is None else self.special[self.raw_tools.call]
 
     def output_ids(self) -> frozenset[int]:
         """Every special id that some complete output may hold."""
@@ -192,132 +225,80 @@ def shipped_contracts() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
-def read_contract(name: str, *, folder: Path | None = None) -> Contract:
-    """Read a contract by name (from `folder`, then the shipped ones) or by path.
+def own_contracts(folder: Path) -> list[str]:
+    """Names of the contracts in a workspace's own folder, whether they can be read or not.
 
     Raises:
-        ContractError: there is no such file, or it is not a contract.
+        StoreError: the folder cannot be read.
     """
-    return parse_contract(*_read_file(name, folder))
+    return [path.stem for path in files_in(folder, ".toml") if not path.name.startswith(".")]
+
+
+def read_contract(name: str | Path, *, folder: Path | None = None) -> Contract:
+    """Read a contract by name (from `folder`, then the shipped ones) or by path: text with / or .toml in it is one.
+
+    Raises:
+        ContractError: there is no such file, it is not a contract, or not one of the name that it is asked for by.
+    """
+    content, where = _read_file(name, folder)
+    contract = parse_contract(content, where)
+    if not is_contract_path(name) and contract.name != name:
+        raise ContractError(f"{where}: name: expected {name!r}, as the file is called, found {contract.name!r}")
+    return contract
 
 
 def parse_contract(content: bytes, where: str) -> Contract:
     """A contract from the bytes of its file; `where` names the file in errors.
 
     Raises:
-        ContractError: not TOML, a key misspelt, missing or of another type, or parts that do not fit.
+        ContractError: not TOML, a key misspelt, missing or of another type, or parts that do not fit; all faults
+            of a kind are told at once, a line each.
     """
     try:
-        contract = msgspec.toml.decode(content, type=Contract)
-    except msgspec.ValidationError as error:
-        raise ContractError(f"{where}: {str(error)[:1].lower()}{str(error)[1:]}") from None
-    except msgspec.DecodeError as error:
-        raise ContractError(f"{where}: not TOML: {error}") from None
-    except UnicodeDecodeError as error:
-        raise ContractError(f"{where}: not UTF-8: {error}") from None
+        contract = read_toml(content, Contract)
+    except TomlError as error:
+        raise _faulty(where, error.faults) from None
     if contract.sha256 or contract.path:
         raise ContractError(f"{where}: sha256 and path are computed; remove them from the file")
-    faults = list(_faults(contract))
-    if faults:
-        raise ContractError(f"{where}: " + f"\n{where}: ".join(faults))
+    if faults := list(faults_of(contract)):
+        raise _faulty(where, faults)
     return msgspec.structs.replace(contract, sha256=hashlib.sha256(content).hexdigest(), path=where)
 
 
-def _read_file(name: str, folder: Path | None) -> tuple[bytes, str]:
-    is_path = name.endswith(".toml") or "/" in name
-    candidates = [Path(name)] if is_path else []
-    if not is_path:
-        if folder is not None:
-            candidates.append(folder / f"{name}.toml")
-        candidates.append(SHIPPED / f"{name}.toml")
-    for path in candidates:
+def _faulty(where: str, faults: Sequence[str]) -> ContractError:
+    return ContractError("\n".join(f"{where}: {fault}" for fault in faults))
+
+
+def is_contract_path(name: str | Path) -> bool:
+    """Whether a contract is named by its file."""
+    return isinstance(name, Path) or name.endswith(".toml") or "/" in name
+
+
+def _read_file(name: str | Path, folder: Path | None) -> tuple[bytes, str]:
+    for path in _candidates(name, folder):
         try:
-            return path.read_bytes(), str(path)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
+            if stands(path):
+                return read_regular(path), str(path)
         except OSError as error:
-            raise ContractError(f"{path}: cannot be read: {error.strerror}") from None
-    raise ContractError(
-        f"contract {name!r} not found; expected one of {', '.join(shipped_contracts())}, or the path of a .toml file"
+            raise ContractError(f"{path}: cannot be read: {error.strerror or error}") from None
+        except StoreError as error:
+            raise ContractError(str(error)) from None
+    raise _not_found(str(name), folder)
+
+
+def _candidates(name: str | Path, folder: Path | None) -> list[Path]:
+    """Where a contract may lie; a link there that leads nowhere is a fault, not a reason to look further."""
+    if is_contract_path(name):
+        return [Path(name)]
+    if not NAME.fullmatch(str(name)):
+        return []
+    return [parent / f"{name}.toml" for parent in (folder, SHIPPED) if parent is not None]
+
+
+def _not_found(name: str, folder: Path | None) -> ContractError:
+    known = dict.fromkeys([*(own_contracts(folder) if folder is not None else ()), *shipped_contracts()])
+    meant = difflib.get_close_matches(name[:100], known, n=1)
+    hint = f"; did you mean {meant[0]}?" if meant else ""
+    return ContractError(
+        f"contract {name[:80]!r} not found; expected one of {', '.join(known)}, or the path of a .toml file{hint}"
     )
-
-
-def _faults(contract: Contract) -> Iterator[str]:
-    """What is wrong with a contract that has the right shape."""
-    if not contract.models:
-        yield "models: expected at least one model name"
-    if contract.default_mode not in contract.modes:
-        yield f"default_mode: {contract.default_mode!r} is not one of the modes {sorted(contract.modes)}"
-    if set(contract.terminals) != {"stop", "tool_calls"}:
-        yield "terminals: expected both stop and tool_calls"
-    yield from _special_faults(contract.special, contract.vocabulary.base_tokens, contract.vocab_size)
-    known = contract.special
-    for where, spelling in _named_specials(contract):
-        if spelling not in known:
-            yield f"{where}: {spelling!r} is not in [special]"
-    yield from _finish_faults(contract.finish)
-    if contract.tools is not None:
-        call = contract.tools.call
-        if len(call) != 5 or call[1] != "{id}" or call[3] != "{arguments}":
-            yield 'tools.call: expected [begin, "{id}", between, "{arguments}", end]'
-    for name, mode in contract.modes.items():
-        yield from (f"modes.{name}.{fault}" for fault in _mode_faults(mode, known, contract))
-
-
-def _special_faults(special: Mapping[str, int], base_tokens: int, vocab_size: int) -> Iterator[str]:
-    by_id: dict[int, str] = {}
-    for spelling, token_id in special.items():
-        if not spelling:
-            yield "special: an empty spelling"
-        if not base_tokens <= token_id < vocab_size:
-            yield f"special: {spelling!r} = {token_id}; expected {base_tokens} to {vocab_size - 1}"
-        if token_id in by_id:
-            yield f"special: {spelling!r} and {by_id[token_id]!r} both have the id {token_id}"
-        by_id[token_id] = spelling
-
-
-def _finish_faults(finish: FinishTable) -> Iterator[str]:
-    tables = {"stop": finish.stop, "length": finish.length, "tool_calls": finish.tool_calls}
-    for name, reasons in tables.items():
-        for reason in sorted(reasons):
-            if reason != reason.strip().lower() or not reason:
-                yield f"finish.{name}: expected lower case, found {reason!r}"
-    for reason in sorted(set().union(*tables.values())):
-        inside = [name for name, reasons in tables.items() if reason in reasons]
-        if len(inside) > 1:
-            yield f"finish: {reason!r} stands in {' and '.join(inside)}"
-
-
-def _named_specials(contract: Contract) -> Iterator[tuple[str, str]]:
-    for outcome, spelling in contract.terminals.items():
-        yield f"terminals.{outcome}", spelling
-    for marker in contract.markers:
-        yield "markers", marker
-    if contract.think is not None:
-        yield "think.begin", contract.think.begin
-        yield "think.end", contract.think.end
-    if contract.tools is not None:
-        yield "tools.section_begin", contract.tools.section_begin
-        yield "tools.section_end", contract.tools.section_end
-        for spelling in contract.tools.call:
-            if spelling not in _CALL_PARTS:
-                yield "tools.call", spelling
-
-
-def _mode_faults(mode: Mode, special: Mapping[str, int], contract: Contract) -> Iterator[str]:
-    if mode.output.count("{content}") != 1 or mode.output.count("{terminal}") != 1:
-        yield "output: expected {content} and {terminal} once each"
-    elif mode.output[-1] != "{terminal}":
-        yield "output: expected {terminal} last"
-    for part in ("{reasoning}", "{tools}"):
-        if mode.output.count(part) > 1:
-            yield f"output: expected {part} at most once"
-    if any(piece in PARTS for piece in mode.prompt_ends_with):
-        yield f"prompt_ends_with: expected spellings and text, found {list(mode.prompt_ends_with)}"
-    if "{tools}" in mode.output and contract.tools is None:
-        yield "output: {tools} needs a [tools] table"
-    for piece in (*mode.output, *mode.prompt_ends_with):
-        if piece in PARTS or piece in special:
-            continue
-        if _LOOKS_SPECIAL.fullmatch(piece) or (piece.startswith("{") and piece.endswith("}")):
-            yield f"output: {piece!r} is neither a part {PARTS} nor in [special]"

@@ -4,12 +4,14 @@
 
     TokenproofError               exit 3 unless a subclass says otherwise
     ├── ConfigError               exit 2: options, tokenproof.toml, a dataset name
+    │   ├── UsageError            a command line that no command understands
     │   ├── PromptsError          prompts.jsonl has faulty lines (all of them are in the message)
     │   ├── ContractError         a contract file, or a vocabulary that is not the one it names
     │   └── SuiteError            an expectation suite that cannot be read in full
     ├── StoreError                exit 3: a file that cannot be read or written
     │   └── ShardError            one shard is missing, cut, altered or of another schema
     ├── GateClosed                exit 1: merge refuses; carries every reason
+    ├── PreflightError            exit 2 or 3: what a run depends on will not do; nothing more was sent
     └── RequestError              exit 3: a server did not answer as asked
         ├── TransientError        worth another try
         └── PermanentError        asking again would not help
@@ -40,6 +42,10 @@ class ConfigError(TokenproofError):
     exit_code = EXIT_USAGE
 
 
+class UsageError(ConfigError):
+    """A command line that cannot be read: an unknown option, a missing argument, bytes that are no text."""
+
+
 class PromptsError(ConfigError):
     """prompts.jsonl cannot be used; `faults` holds one sentence per fault, with its line number."""
 
@@ -65,13 +71,23 @@ class ShardError(StoreError):
 
 
 class GateClosed(TokenproofError):
-    """Merge refuses. `reasons` holds one sentence per reason."""
+    """Merge refuses. `reasons` holds one sentence per reason, `commands` what to run next, in order."""
 
     exit_code = EXIT_GATE_CLOSED
 
-    def __init__(self, message: str, reasons: Sequence[str]):
+    def __init__(self, message: str, reasons: Sequence[str], *, dataset: str = "", commands: Sequence[str] = ()):
         super().__init__(message)
         self.reasons = tuple(reasons)
+        self.dataset = dataset
+        self.commands = tuple(commands)
+
+
+class PreflightError(TokenproofError):
+    """A preflight says no, or a person did after it. Exit code 2 where prompts or settings are at fault, else 3."""
+
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(message)
+        self.exit_code = exit_code or EXIT_INCOMPLETE
 
 
 class RequestError(TokenproofError):

@@ -20,7 +20,7 @@ from toolkit.records import LiveShard
 from toolkit.report.text import clean, quantity
 from toolkit.store.files import read_bytes, sole_writer, sync_folder, write_atomic
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
 """Version of manifest.json's form."""
 
 MANIFEST_NAME = "manifest.json"
@@ -31,9 +31,10 @@ _SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteInput:
-    """A suite that a dataset has passed."""
+    """A suite that a dataset has passed; `path` is its file as the verdict names it."""
 
     name: str
+    path: str
     sha256: str
 
 
@@ -42,12 +43,17 @@ class DatasetInput:
     """One dataset: what was read, and where its rows went. rows = written + the sum of `dropped`.
 
     Attributes:
+        prompts_sha256: Of prompts.jsonl; None where there is none.
+        allowed_providers: The allow list that it was audited by; empty: any provider.
         dropped: Reason → rows; each row has one reason, the first that holds.
         quarantined_by_expectation: Expectation id → rows; a row that fails two is counted twice.
     """
 
     name: str
     verdict_sha256: str
+    kernel_version: int
+    prompts_sha256: str | None
+    allowed_providers: tuple[str, ...]
     quarantine_sha256: str
     suites: tuple[SuiteInput, ...]
     shards: tuple[LiveShard, ...]
@@ -59,11 +65,15 @@ class DatasetInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceShare:
-    """What one source, or one provider behind it, gave to the train set. Ids are summed over its rows."""
+    """What one source, or one provider behind it, gave to the train set. Ids are summed over its rows.
+
+    `ids` counts all of them, `prompt_ids` and `supervised_ids` those without and with loss.
+    """
 
     source: str
     provider: str | None
     rows: int
+    ids: int
     prompt_ids: int
     supervised_ids: int
 

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from toolkit import __version__
+from toolkit.columns import SHARD_SCHEMA, TRAIN_SCHEMA
 from toolkit.errors import ConfigError, StoreError
 from toolkit.gate import OpenGate
 from toolkit.manifest import (
@@ -39,7 +40,7 @@ from toolkit.manifest import (
     replacing,
     write_manifest,
 )
-from toolkit.records import SHARD_SCHEMA, TRAIN_SCHEMA, LiveShard
+from toolkit.records import LiveShard
 from toolkit.store.files import sha256_of, write_whole
 from toolkit.store.shards import read_shard
 from toolkit.store.shuffle import ORDER, Buckets, Ints, bucket_bits, cut_parts
@@ -393,6 +394,7 @@ def _describe(gates: Sequence[OpenGate], read: Sequence[_Read], written: _Writte
                 source=source,
                 provider=provider,
                 rows=written.rows[source, provider],
+                ids=written.prompt_ids[source, provider] + written.supervised_ids[source, provider],
                 prompt_ids=written.prompt_ids[source, provider],
                 supervised_ids=written.supervised_ids[source, provider],
             )
@@ -415,8 +417,11 @@ def _describe_input(gate: OpenGate, tally: _Read, written: int) -> DatasetInput:
     return DatasetInput(
         name=gate.dataset.name,
         verdict_sha256=gate.verdict_sha256,
+        kernel_version=gate.verdict.kernel_version,
+        prompts_sha256=gate.verdict.prompts_sha256,
+        allowed_providers=gate.verdict.allowed_providers or (),
         quarantine_sha256=gate.verdict.quarantine_sha256,
-        suites=tuple(SuiteInput(name=run.name, sha256=run.sha256) for run in gate.verdict.suites),
+        suites=tuple(SuiteInput(name=run.name, path=run.path, sha256=run.sha256) for run in gate.verdict.suites),
         shards=tuple(_by_path(gate)),
         rows=tally.rows,
         written=written,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from toolkit.contract import Contract
@@ -18,6 +19,11 @@ from toolkit.vocabulary import Vocabulary
 _RENDERER_FAULTS = (
     ValueError, KeyError, TypeError, AttributeError, AssertionError, IndexError, NotImplementedError, RecursionError,
 )  # fmt: skip
+
+
+_SHORT = 64
+_REMEMBERED = 256
+"""Texts up to so many letters, of which so many are kept with their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ class PromptRenderer:
         Raises:
             ContractError: the contract has no such mode, or names a renderer that does not exist.
         """
-        tail = self._contract.mode(mode).prompt_ends_with
+        tail, added = self._contract.mode(mode).prompt_ends_with, self._contract.mode(mode).prompt_adds
         if self._contract.prompt.renderer is None:
             return RenderedPrompt(None, ("prompt_not_rendered",))
         if any(part.get("type") != "text" for part in _parts(messages)):
@@ -65,6 +71,7 @@ class PromptRenderer:
                 **({"process_multimodal": False} if _takes_media(renderer) else {}),
             )
             ids = [int(token_id) for token_id in rendered.token_ids]
+            ids += [token_id for piece in added for token_id in self._vocabulary.encode_rendered(piece)]
         except _RENDERER_FAULTS:
             return RenderedPrompt(None, ("prompt_not_rendered",))
         expected = [i for piece in tail for i in self._vocabulary.encode_rendered(piece)]
@@ -78,7 +85,7 @@ class PromptRenderer:
             from renderers import config_from_name, create_renderer
 
             name = self._contract.prompt.renderer
-            options = self._contract.mode(mode).renderer_options
+            options = self._contract.mode(self._contract.mode(mode).rendered_as or mode).renderer_options
             try:
                 config = config_from_name(name)
                 config = type(config)(**{**config.model_dump(exclude={"name"}), **options}) if options else config
@@ -109,8 +116,12 @@ class _Tokenizer:
         self.unk_token_id = contract.special.get("[UNK]", -1)
         self.eos_token_id = contract.id_of(contract.terminals["stop"])
         self._vocabulary = vocabulary
+        # Most of what a template asks for is its own words, the same for every prompt.
+        self._encode_short = lru_cache(_REMEMBERED)(lambda text: tuple(vocabulary.encode_rendered(text)))
 
     def encode(self, text: str, *_: object, **__: object) -> list[int]:
+        if len(text) <= _SHORT:
+            return list(self._encode_short(text))
         return self._vocabulary.encode_rendered(text)
 
     def decode(self, token_ids: Any, *_: object, **__: object) -> str:

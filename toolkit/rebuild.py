@@ -10,33 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
+from toolkit.assembly import Plan, assemble, put_together
+from toolkit.assembly import Rebuilt as Rebuilt
 from toolkit.contract import Contract, FinishKind
+from toolkit.parts import Parts, name_in, read_engine_ids
 from toolkit.records import Ask, IdsSource, RebuildStatus, Reply, ToolCall
 from toolkit.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rebuilt:
-    """What the rules say about one reply.
-
-    Attributes:
-        ids: The output ids, or None where no rule gives them.
-        source: Where they come from; None without ids.
-        status: See `RebuildStatus`.
-        notes: Codes of everything that was noticed or assumed.
-        reasoning: The reply's, or what stood before a separator in the content.
-        content: The reply's, without a terminal, separator or tool section that the rules took out.
-        tool_calls: The reply's, or those of the tool section in the content.
-    """
-
-    ids: list[int] | None
-    source: IdsSource | None
-    status: RebuildStatus
-    notes: tuple[str, ...]
-    reasoning: str | None
-    content: str | None
-    tool_calls: tuple[ToolCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +40,9 @@ _UNREADABLE = frozenset({
 """Notes of parts that were there, but not as the model wrote them."""
 
 
+_Stretches = tuple[str | list[int], ...]
+
+
 class _NoRuleError(Exception):
     """No rule gives ids for the parts in hand."""
 
@@ -78,58 +62,77 @@ def rebuild(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabulary) 
     Raises:
         ContractError: the contract has no such mode.
     """
+    plan = plan_rebuild(reply, ask, contract, vocabulary)
+    return assemble(plan, map(vocabulary.encode_array, plan.texts))
+
+
+def plan_rebuild(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabulary) -> Plan:
+    """`rebuild`, but for the encoding, which is up to `assembly.assemble`.
+
+    Raises:
+        ContractError: the contract has no such mode.
+    """
     contract.mode(ask.mode)
     if reply.output_ids is not None and reply.ids_source is IdsSource.ENGINE:
         return _keep_engine_ids(reply, ask, contract, vocabulary)
-    rebuilt = _rebuild_from_text(reply, ask, contract, vocabulary)
+    plan = _plan_from_text(reply, ask, contract, vocabulary)
     if reply.output_ids is not None and reply.ids_source is IdsSource.GIVEN:
-        return _keep_given_ids(reply, rebuilt, contract)
-    return rebuilt
+        return _keep_given_ids(reply, plan, contract)
+    return plan
 
 
-def _keep_given_ids(reply: Reply, rebuilt: Rebuilt, contract: Contract) -> Rebuilt:
+def _keep_given_ids(reply: Reply, plan: Plan, contract: Contract) -> Plan:
     given = list(reply.output_ids or ())
-    if reply.reasoning is None and reply.content is None and not reply.tool_calls:
-        # No text to rebuild: only the end can be told, from the finish reason and the last id.
-        cut = "length" in map(contract.finish.kind_of, (reply.finish_reason, reply.native_finish_reason))
-        ended = bool(given) and given[-1] in contract.terminal_ids
-        end = RebuildStatus.COMPLETE if ended else RebuildStatus.AMBIGUOUS
-        status = RebuildStatus.TRUNCATED if cut else end
-        notes = (*reply.notes, "given_without_text")
-        return replace(rebuilt, ids=given, source=IdsSource.GIVEN, status=status, notes=notes)
-    note = "given_differs"
-    if rebuilt.ids is None:
-        note = "given_unchecked"
-    elif rebuilt.ids == given:
-        note = "given_equal"
-    return replace(rebuilt, ids=given, source=IdsSource.GIVEN, notes=(*rebuilt.notes, note))
-
-
-def _keep_engine_ids(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabulary) -> Rebuilt:
-    ids = list(reply.output_ids or ())
-    complete = bool(ids) and ids[-1] in contract.terminal_ids
-    beside = _rebuild_from_text(replace(reply, output_ids=None), ask, contract, vocabulary)
+    if reply.reasoning is not None or reply.content is not None or reply.tool_calls:
+        return replace(plan, kept=given, compared=True, source=IdsSource.GIVEN)
+    # No text to rebuild: only the end can be told, from the finish reason and the last id.
+    cut = "length" in map(contract.finish.kind_of, (reply.finish_reason, reply.native_finish_reason))
+    ended = bool(given) and given[-1] in contract.terminal_ids
+    end = RebuildStatus.COMPLETE if ended else RebuildStatus.AMBIGUOUS
     return replace(
-        beside,
-        ids=ids,
-        source=IdsSource.ENGINE,
-        status=RebuildStatus.COMPLETE if complete else RebuildStatus.TRUNCATED,
-        notes=reply.notes,
+        plan,
+        stretches=None,
+        kept=given,
+        source=IdsSource.GIVEN,
+        status=RebuildStatus.TRUNCATED if cut else end,
+        notes=(*reply.notes, "given_without_text"),
     )
 
 
-def _rebuild_from_text(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabulary) -> Rebuilt:
+def _keep_engine_ids(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabulary) -> Plan:
+    ids = list(reply.output_ids or ())
+    complete = bool(ids) and ids[-1] in contract.terminal_ids
+    notes = reply.notes
+    if reply.undivided is None:
+        beside = _plan_from_text(replace(reply, output_ids=None), ask, contract, vocabulary)
+        parts = Parts(reasoning=beside.reasoning, content=beside.content, tool_calls=beside.tool_calls)
+    else:
+        parts, note = read_engine_ids(ids, reply.undivided, ask.mode, contract, vocabulary)
+        notes = notes if note is None else (*notes, note)
+    return Plan(
+        stretches=None,
+        kept=ids,
+        source=IdsSource.ENGINE,
+        status=RebuildStatus.COMPLETE if complete else RebuildStatus.TRUNCATED,
+        notes=notes,
+        reasoning=parts.reasoning,
+        content=parts.content,
+        tool_calls=parts.tool_calls,
+    )
+
+
+def _plan_from_text(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabulary) -> Plan:
     notes = list(reply.notes)
     parts = _Parts(reply.reasoning, reply.content, reply.tool_calls)
     try:
-        ids, status = _apply_rules(reply, parts, ask, contract, vocabulary, notes)
+        stretches, status = _apply_rules(reply, parts, ask, contract, vocabulary, notes)
         source: IdsSource | None = IdsSource.REBUILT
     except _NoRuleError as no_rule:
-        ids, status, source = None, no_rule.status, None
+        stretches, status, source = None, no_rule.status, None
         notes.extend(no_rule.notes)
         parts = _Parts(reply.reasoning, reply.content, reply.tool_calls)
-    return Rebuilt(
-        ids=ids,
+    return Plan(
+        stretches=stretches,
         source=source,
         status=status,
         notes=tuple(dict.fromkeys(notes)),
@@ -158,7 +161,7 @@ class _Parts:
 
 def _apply_rules(
     reply: Reply, parts: _Parts, ask: Ask, contract: Contract, vocabulary: Vocabulary, notes: list[str]
-) -> tuple[list[int], RebuildStatus]:
+) -> tuple[_Stretches, RebuildStatus]:
     if not _UNREADABLE.isdisjoint(notes):
         raise _NoRuleError(RebuildStatus.AMBIGUOUS)
     if not all(_is_storable(text) for text in parts.texts()):
@@ -176,12 +179,12 @@ def _apply_rules(
     _refuse_markers(parts, contract, vocabulary, notes)
     _check_parts(parts, ask, end, contract)
     _check_calls(parts.tool_calls, ask.mode, end, contract)
-    ids = _lay_out(parts, ask.mode, end, contract, vocabulary)
+    stretches = _lay_out(parts, ask.mode, end, contract)
     if end.kind == "length":
         # A tokenizer splits a cut word as if it ended there; what was sampled may differ in the last ids.
         notes.append("cut_tail")
-        return ids, RebuildStatus.TRUNCATED
-    return ids, RebuildStatus.AMBIGUOUS if end.at_cap else RebuildStatus.COMPLETE
+        return stretches, RebuildStatus.TRUNCATED
+    return stretches, RebuildStatus.AMBIGUOUS if end.at_cap else RebuildStatus.COMPLETE
 
 
 # --- the end -----------------------------------------------------------------------------------
@@ -238,17 +241,11 @@ def _take_tool_section(parts: _Parts, end: _End, contract: Contract, notes: list
     at = 0
     while match := call_pattern.match(section, at):
         call_id = match["id"]
-        calls.append(ToolCall(id=call_id, name=_name_in(call_id), arguments=match["arguments"]))
+        calls.append(ToolCall(id=call_id, name=name_in(call_id), arguments=match["arguments"]))
         at = match.end()
     if calls and section[at:] == form.section_end:
         parts.content, parts.tool_calls = before, tuple(calls)
         notes.append("tools_in_text")
-
-
-def _name_in(call_id: str) -> str | None:
-    """NAME of `functions.NAME:IDX`."""
-    match = re.fullmatch(r"functions\.(.+):\d+", call_id)
-    return match[1] if match else None
 
 
 def _take_separator(
@@ -256,6 +253,7 @@ def _take_separator(
 ) -> str | None:
     """One end-of-thinking in the content, reasoning empty, thinking mode: the separator, if the count agrees.
 
+    A model that opens its thoughts itself must have opened them at the very beginning.
     Spelled as ordinary text it would be several ids instead of one, so the reported count tells the two
     apart: it agrees when it is the number of ids, or one less where the terminal is not counted.
     """
@@ -265,12 +263,18 @@ def _take_separator(
     if parts.content.count(marker) != 1 or reply.completion_tokens is None:
         return None
     reasoning, _, content = parts.content.partition(marker)
+    output = contract.mode(ask.mode).output
+    opening = "".join(output[: output.index("{reasoning}")])
+    if not reasoning.startswith(opening):
+        return None
+    reasoning = reasoning.removeprefix(opening)
     split = _Parts(reasoning, content, parts.tool_calls)
     if any(m in text for text in split.texts() for m in contract.markers):
         return None
     if not reasoning or not (content or parts.tool_calls):
         return None
-    ids = _lay_out(split, ask.mode, end, contract, vocabulary)
+    stretches = _lay_out(split, ask.mode, end, contract)
+    ids = put_together(stretches, (vocabulary.encode_array(text) for text in stretches if isinstance(text, str)))
     if len(ids) - reply.completion_tokens not in (0, 0 if end.kind == "length" or end.at_cap else 1):
         return None
     parts.reasoning, parts.content = reasoning, content
@@ -337,20 +341,11 @@ def _check_calls(calls: Sequence[ToolCall], mode: str, end: _End, contract: Cont
 # --- ids ---------------------------------------------------------------------------------------
 
 
-def _lay_out(parts: _Parts, mode: str, end: _End, contract: Contract, vocabulary: Vocabulary) -> list[int]:
-    """Encode each stretch of text by itself, with the contract's ids between."""
-    pieces = list(_pieces(parts, contract.mode(mode).output, end, contract))
-    ids: list[int] = []
-    text = ""
-    for piece in pieces:
-        if isinstance(piece, str):
-            text += piece
-            continue
-        if text:
-            ids += vocabulary.encode_ordinary(text)
-            text = ""
-        ids.append(piece)
-    return ids + vocabulary.encode_ordinary(text) if text else ids
+def _lay_out(parts: _Parts, mode: str, end: _End, contract: Contract) -> _Stretches:
+    """Each stretch of text that is to be encoded by itself, with the contract's ids between."""
+    pieces = (piece for piece in _pieces(parts, contract.mode(mode).output, end, contract) if piece != "")
+    runs = groupby(pieces, key=lambda piece: isinstance(piece, str))
+    return tuple("".join(map(str, run)) if is_text else list(map(int, run)) for is_text, run in runs)
 
 
 def _pieces(parts: _Parts, output: Sequence[str], end: _End, contract: Contract) -> Iterator[str | int]:

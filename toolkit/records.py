@@ -13,18 +13,22 @@ from enum import StrEnum
 from typing import Any
 
 import orjson
-import pyarrow as pa
+
+from toolkit.findings import Learned
 
 SCHEMA_VERSION = 1
 """Version of the shard schema; a shard of another version is refused."""
 
-KERNEL_VERSION = 2
+KERNEL_VERSION = 4
 """Version of `measure`: part of the name of cached facts and of every verdict. Raise it with each change of a fact."""
 
 DEFAULT_MAX_QUARANTINED_SHARE = 0.05
 """The largest share of rows in quarantine, 0 to 1, where a suite states none."""
 
-VERDICT_VERSION = 1
+MISSING_NAMED = 20
+"""Asks without an answer that a verdict names; the others are counted."""
+
+VERDICT_VERSION = 2
 """Version of verdict.json's form."""
 
 Json = Any
@@ -80,6 +84,17 @@ class Evidence(StrEnum):
     CONTRADICTED = "contradicted"
 
 
+class Standing(StrEnum):
+    """What a suite or contract file is to the one of the same name that comes with the tool.
+
+    `shipped`: the same bytes; `own`: there is none of that name; `shadowing`: other bytes, used in its place.
+    """
+
+    SHIPPED = "shipped"
+    OWN = "own"
+    SHADOWING = "shadowing"
+
+
 class Severity(StrEnum):
     """`critical` closes the gate, `warning` and `info` are shown."""
 
@@ -121,7 +136,13 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer as it came, its text untouched. `None` means that the field was absent or null."""
+    """An answer as it came, its text untouched. `None` means that the field was absent or null.
+
+    Attributes:
+        pieces: Bytes of each sampled token, where per-token logprobs showed all of them.
+        undivided: The whole output as the engine decoded it, not divided into parts ("" where it decodes nothing):
+            then the row's parts are read from the ids.
+    """
 
     request_id: str | None = None
     provider: str | None = None
@@ -140,6 +161,8 @@ class Reply:
     ids_source: IdsSource | None = None
     prompt_ids: Sequence[int] | None = None
     streamed: bool | None = None
+    pieces: tuple[bytes, ...] | None = None
+    undivided: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -235,6 +258,7 @@ class Failure:
     sample_id: str | None = None
     turn: int = 0
     sample_index: int = 0
+    probe: bool = False
     row_key: str | None = None
     provider: str | None = None
     model: str | None = None
@@ -242,211 +266,6 @@ class Failure:
     cost_usd: float | None = None
     at: float | None = None
     body: str | None = None
-
-
-# --- columns -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column: Arrow type, what a null means ("" = never null), and where the value comes from."""
-
-    name: str
-    type: pa.DataType
-    null_means: str
-    source: str
-
-    def field(self) -> pa.Field:
-        """The Arrow field; a column that is never null is declared so."""
-        return pa.field(self.name, self.type, nullable=bool(self.null_means))
-
-
-_IDENTITY: tuple[Column, ...] = (
-    Column("row_key", pa.string(), "", "sha256 of what identifies the request (records.row_key_of)"),
-    Column("sample_id", pa.string(), "", "the prompt's id, or the imported line's"),
-    Column("turn", pa.int32(), "", "which generated turn of the conversation, from 0"),
-    Column("sample_index", pa.int32(), "", "which answer to the same prompt, from 0"),
-    Column("probe", pa.bool_(), "", "true: a second answer for comparison, never merged"),
-    Column("source", pa.string(), "", "who produced it: sglang, vllm, openrouter, or the endpoint's name"),
-    Column("origin", pa.string(), "", "how it got here: generate, import, rebuild"),
-    Column("provider", pa.string(), "the source has no providers", "reply: display name of who answered"),
-    Column("model", pa.string(), "the reply named none and none was assumed", "reply"),
-    Column("mode", pa.string(), "", "a mode of the contract: asked for, or assumed (see notes)"),
-    Column("contract", pa.string(), "", "name of the contract that the ids were rebuilt under"),
-    Column("contract_sha256", pa.string(), "", "sha256 of that contract file"),
-)
-
-_PROVENANCE: tuple[Column, ...] = (
-    Column("finish_reason", pa.string(), "absent in the reply", "reply, as received"),
-    Column("native_finish_reason", pa.string(), "absent in the reply", "reply, as received"),
-    Column("prompt_tokens", pa.int32(), "not reported", "reply: usage"),
-    Column("completion_tokens", pa.int32(), "not reported", "reply: usage"),
-    Column("reasoning_tokens", pa.int32(), "not reported", "reply: usage details"),
-    Column("cost_usd", pa.float64(), "not reported", "reply: usage.cost, US dollars"),
-    Column("request_id", pa.string(), "absent in the reply", "reply: id"),
-    Column("created", pa.int64(), "absent in the reply", "reply: seconds since 1970"),
-    Column("latency_s", pa.float64(), "not measured (imports)", "our clock: request sent to reply whole"),
-    Column("streamed", pa.bool_(), "unknown (imports)", "how the reply came"),
-)
-
-SHARD_COLUMNS: tuple[Column, ...] = (
-    *_IDENTITY,
-    Column("messages", pa.string(), "the prompt is not known", "JSON: the messages as sent, tool ids rewritten"),
-    Column("tools", pa.string(), "no tools were declared", "JSON: the tools as sent"),
-    Column("payload", pa.string(), "", "JSON: request and raw reply; enough to rebuild without asking again"),
-    Column(
-        "reasoning", pa.string(), "absent or null in the reply", "reply; parts in the wrong place moved (see notes)"
-    ),
-    Column("content", pa.string(), "absent or null in the reply", "reply; parts in the wrong place moved (see notes)"),
-    Column("tool_calls", pa.string(), "no call", "JSON list of {id, name, arguments}; arguments as received"),
-    *_PROVENANCE,
-    Column("output_ids", pa.list_(pa.int32()), "no rule gives ids: rebuild_status says why", "see ids_source"),
-    Column("ids_source", pa.string(), "output_ids is null", "engine, given, logprobs, rebuilt"),
-    Column(
-        "prompt_ids", pa.list_(pa.int32()), "the prompt is not known or cannot be rendered", "see prompt_ids_source"
-    ),
-    Column("prompt_ids_source", pa.string(), "prompt_ids is null", "engine, given, rendered"),
-    Column("rebuild_status", pa.string(), "", "complete, truncated, ambiguous, answer_missing, reasoning_missing"),
-    Column("notes", pa.list_(pa.string()), "", "codes of everything the rules noticed or assumed"),
-)
-
-MEASURED_COLUMNS: tuple[Column, ...] = (
-    Column("n_ids", pa.int32(), "no output_ids", "length of output_ids"),
-    Column("n_prompt_ids", pa.int32(), "no prompt_ids", "length of prompt_ids"),
-    Column("last_id", pa.int32(), "no output_ids, or empty", "last of output_ids"),
-    Column("n_terminal", pa.int32(), "no output_ids", "ids that are a terminal of the contract"),
-    Column("n_end_think", pa.int32(), "no output_ids", "ids that end thinking"),
-    Column("end_think_at", pa.int32(), "no such id", "index of the first id that ends thinking"),
-    Column("n_begin_think", pa.int32(), "no output_ids", "ids that begin thinking"),
-    Column("n_tool_calls", pa.int32(), "no output_ids", "ids that begin a tool call"),
-    Column("n_control_ids", pa.int32(), "no output_ids", "special ids that belong in no completion"),
-    Column("min_id", pa.int32(), "no output_ids, or empty", "smallest id"),
-    Column("max_id", pa.int32(), "no output_ids, or empty", "largest id"),
-    Column(
-        "truncated", pa.bool_(), "", "the answer was cut: engine ids end without a terminal; else as finish reasons say"
-    ),
-    Column(
-        "text_equal",
-        pa.bool_(),
-        "no output_ids, or no text in the reply",
-        "decoded ids are byte for byte the row's text",
-    ),
-    Column(
-        "reencode_equal",
-        pa.bool_(),
-        "no output_ids, or no text in the reply",
-        "the row's text, encoded part by part with another engine than the rebuild's, gives these ids",
-    ),
-    Column("n_replaced", pa.int32(), "", "U+FFFD in reasoning and content"),
-    Column("leading_spaces", pa.int32(), "no text in the reply", "reasoning and content that begin in white space"),
-    Column("trailing_spaces", pa.int32(), "no text in the reply", "reasoning and content that end in white space"),
-    Column(
-        "count_difference", pa.int32(), "no output_ids, or completion_tokens not reported", "n_ids − completion_tokens"
-    ),
-    Column(
-        "reasoning_difference",
-        pa.int32(),
-        "no id ends thinking, or reasoning_tokens not reported",
-        "end_think_at − reasoning_tokens",
-    ),
-    Column(
-        "prompt_difference", pa.int32(), "no prompt_ids, or prompt_tokens not reported", "n_prompt_ids − prompt_tokens"
-    ),
-    Column(
-        "structure",
-        pa.string(),
-        "nothing wrong, or no output_ids",
-        "code of the first thing that the contract's form forbids",
-    ),
-    Column("provider_matches_source", pa.bool_(), "", "a provider is named if and only if the source has providers"),
-)
-
-JUDGED_COLUMNS: tuple[Column, ...] = (
-    Column("evidence", pa.string(), "", "engine, logprobs, counted, unverified, contradicted"),
-    Column(
-        "evidence_reason",
-        pa.string(),
-        "evidence is engine, logprobs or counted",
-        "what is missing or speaks against the ids",
-    ),
-    Column(
-        "count_unexplained",
-        pa.int32(),
-        "no convention is known, or nothing to compare",
-        "count_difference − what the provider's convention predicts",
-    ),
-    Column("prompt_unexplained", pa.int32(), "nothing to compare", "prompt_difference − the provider's usual one"),
-    Column(
-        "provider_allowed",
-        pa.bool_(),
-        "no allow list is configured, or no provider",
-        "the provider is on the dataset's allow list",
-    ),
-)
-
-FACT_COLUMNS: tuple[Column, ...] = (
-    *_IDENTITY,
-    *_PROVENANCE,
-    Column("ids_source", pa.string(), "output_ids is null", "engine, given, logprobs, rebuilt"),
-    Column("prompt_ids_source", pa.string(), "prompt_ids is null", "engine, given, rendered"),
-    Column("rebuild_status", pa.string(), "", "complete, truncated, ambiguous, answer_missing, reasoning_missing"),
-    Column("notes", pa.list_(pa.string()), "", "codes of everything the rules noticed or assumed"),
-    Column("shard", pa.string(), "", "sha256 of the shard file"),
-    Column("row_index", pa.int32(), "", "position in that shard, from 0"),
-    *MEASURED_COLUMNS,
-)
-
-QUARANTINE_COLUMNS: tuple[Column, ...] = (
-    Column("row_key", pa.string(), "", "as in the shard"),
-    Column("sample_id", pa.string(), "", "as in the shard"),
-    Column("turn", pa.int32(), "", "as in the shard"),
-    Column("sample_index", pa.int32(), "", "as in the shard"),
-    Column("shard", pa.string(), "", "sha256 of the shard file"),
-    Column("row_index", pa.int32(), "", "position in that shard, from 0"),
-    Column("reasons", pa.list_(pa.string()), "", "ids of the critical expectations that the row fails"),
-)
-
-TRAIN_COLUMNS: tuple[Column, ...] = (
-    Column("id", pa.string(), "", "dataset/sample_id/turn/sample_index"),
-    Column("row_key", pa.string(), "", "as in the shard"),
-    Column("dataset", pa.string(), "", "folder name"),
-    Column("input_ids", pa.list_(pa.int32()), "", "prompt_ids followed by output_ids"),
-    Column("loss_mask", pa.list_(pa.int8()), "", "0 on the prompt, 1 on the completion"),
-    Column("prompt_len", pa.int32(), "", "number of prompt ids"),
-    Column("seq_len", pa.int32(), "", "number of input_ids"),
-    Column("n_supervised", pa.int32(), "", "number of ones in loss_mask"),
-    Column("source", pa.string(), "", "as in the shard"),
-    Column("provider", pa.string(), "the source has no providers", "as in the shard"),
-    Column("model", pa.string(), "as in the shard", "as in the shard"),
-    Column("mode", pa.string(), "", "as in the shard"),
-    Column("ids_source", pa.string(), "", "as in the shard"),
-    Column("prompt_ids_source", pa.string(), "", "as in the shard"),
-    Column("finish_reason", pa.string(), "absent in the reply", "as in the shard"),
-    Column("prompt_tokens", pa.int32(), "not reported", "as in the shard"),
-    Column("completion_tokens", pa.int32(), "not reported", "as in the shard"),
-    Column("request_id", pa.string(), "absent in the reply", "as in the shard"),
-    Column("created", pa.int64(), "absent in the reply", "as in the shard"),
-    Column("contract", pa.string(), "", "as in the shard"),
-    Column("contract_sha256", pa.string(), "", "as in the shard"),
-    Column("messages", pa.string(), "the prompt is not known", "as in the shard"),
-    Column("tools", pa.string(), "no tools were declared", "as in the shard"),
-    Column("reasoning", pa.string(), "absent in the reply", "as in the shard"),
-    Column("content", pa.string(), "absent in the reply", "as in the shard"),
-    Column("tool_calls", pa.string(), "no call", "as in the shard"),
-    Column("shard", pa.string(), "", "sha256 of the shard file"),
-)
-
-
-def schema_of(columns: Sequence[Column]) -> pa.Schema:
-    """The Arrow schema of a column list."""
-    return pa.schema([column.field() for column in columns])
-
-
-SHARD_SCHEMA = schema_of(SHARD_COLUMNS)
-FACTS_SCHEMA = schema_of(FACT_COLUMNS)
-JUDGED_SCHEMA = schema_of((*FACT_COLUMNS, *JUDGED_COLUMNS))
-QUARANTINE_SCHEMA = schema_of(QUARANTINE_COLUMNS)
-TRAIN_SCHEMA = schema_of(TRAIN_COLUMNS)
 
 
 # --- files beside the shards --------------------------------------------------------------------
@@ -464,7 +283,15 @@ class LiveShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounting:
-    """Asked = answered + failed + unanswered. `asked` is None where there is no prompts.jsonl."""
+    """Asked = answered + failed + unanswered. `asked` is None where there is no prompts.jsonl.
+
+    Attributes:
+        failures_by_reason: The sum of the next three.
+        failed_by_reason: Asks that failed for good and are not repeated.
+        repeated_by_reason: Asks without an answer that failed before and are asked again, by the latest failure.
+        lines_by_reason: Imported lines that gave no row.
+        missing: (sample_id, turn, sample_index) of the first asks without an answer, at most `MISSING_NAMED`.
+    """
 
     asked: int | None
     rows: int
@@ -473,6 +300,10 @@ class Accounting:
     unanswered: int | None
     unsealed: int
     failures_by_reason: Mapping[str, int] = field(default_factory=dict)
+    failed_by_reason: Mapping[str, int] = field(default_factory=dict)
+    repeated_by_reason: Mapping[str, int] = field(default_factory=dict)
+    lines_by_reason: Mapping[str, int] = field(default_factory=dict)
+    missing: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -492,6 +323,7 @@ class ExpectationResult:
         observed: What a dataset expectation measured, as text.
         error: Why it could not be evaluated: then it fails.
         examples: A few failing rows: {sample_id, turn, sample_index, value}.
+        fault: What is wrong where it fails, in a sentence; None where the suite states none.
     """
 
     id: str
@@ -508,6 +340,7 @@ class ExpectationResult:
     error: str | None = None
     success_after_quarantine: bool | None = None
     examples: tuple[Mapping[str, Json], ...] = ()
+    fault: str | None = None
 
     @property
     def unexpected_share(self) -> float | None:
@@ -519,18 +352,25 @@ class ExpectationResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteRun:
-    """One suite, and what came of each of its expectations. `path` is the name of its file."""
+    """One suite, and what came of each of its expectations.
+
+    `path` is its file as seen from the workspace, or the file's own name where it lies elsewhere.
+    """
 
     name: str
     path: str
     sha256: str
     max_quarantined_share: float
     results: tuple[ExpectationResult, ...]
+    standing: Standing | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSummary:
-    """One line of the table of sources and providers. Token counts are sums over the group's rows."""
+    """One line of the table of sources and providers. Token counts are sums over the group's rows.
+
+    `evidence_reasons` counts the codes of rows that are unverified or contradicted.
+    """
 
     source: str
     provider: str | None
@@ -546,11 +386,21 @@ class ProviderSummary:
     prompt_offset: int | None
     difference_counts: Mapping[str, int] = field(default_factory=dict)
     median_ids: float | None = None
+    evidence_reasons: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What an audit found. `passed` follows from the results; `reasons` says in words why not."""
+    """What an audit found. `passed` follows from the results; `reasons` says in words why not.
+
+    Attributes:
+        allowed_providers: The dataset's allow list; empty: any provider.
+        evidence_reasons: Codes of the rows that are unverified or contradicted, and how many rows bear each.
+        left_out: Rows that a merge would not write, by the first reason that holds; None in older verdicts.
+        prompts_sha256: Of prompts.jsonl as it was audited; None where there was none.
+        facts: sha256 of each shard → sha256 of the file of its facts.
+        learned: What shows in many rows together: conventions, drift, calibration, the providers table.
+    """
 
     dataset: str
     created_at: str
@@ -579,6 +429,13 @@ class Verdict:
     reasons: tuple[str, ...]
     measured_shards: int = 0
     elapsed_s: float = 0.0
+    contract_standing: Standing | None = None
+    allowed_providers: tuple[str, ...] | None = None
+    evidence_reasons: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, int] | None = None
+    prompts_sha256: str | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    learned: Learned = field(default_factory=Learned)
     version: int = VERDICT_VERSION
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from toolkit.assembly import Ids32, Rebuilt, assemble
 from toolkit.contract import Contract, ToolForm
 from toolkit.prompt import PromptRenderer, RenderedPrompt
-from toolkit.rebuild import rebuild
+from toolkit.rebuild import plan_rebuild
 from toolkit.records import (
     Ask,
     Entry,
@@ -39,7 +43,10 @@ class RowBuilder:
 
     def read(self, entry: Entry, *, where: str) -> Reply | Failure:
         """The reply of an entry, or why it is none: not an answer, or from a model that was not asked for."""
-        answer = FORMS[entry.form](entry.status, entry.body)
+        return self.accept(entry, FORMS[entry.form](entry.status, entry.body), where=where)
+
+    def accept(self, entry: Entry, answer: Reply | NoAnswer, *, where: str) -> Reply | Failure:
+        """The same, for a body that has been read before."""
         if isinstance(answer, NoAnswer):
             return failure_of(answer, entry, where=where)
         model = answer.model if answer.model is not None else entry.model
@@ -48,16 +55,27 @@ class RowBuilder:
             return failure_about(entry, "model_mismatch", detail, where=where, came=answer)
         if answer.ids_source is not None and entry.ids_are is not answer.ids_source:
             answer = replace(answer, ids_source=entry.ids_are)
+        if answer.output_ids is None and (entry.request or {}).get("return_token_ids") is True:
+            answer = replace(answer, notes=tuple(dict.fromkeys((*answer.notes, "ids_not_returned"))))
         return answer
 
     def build(self, entry: Entry, reply: Reply) -> dict[str, Any]:
-        """One row: a value for every column of `SHARD_SCHEMA`."""
-        rebuilt = rebuild(
-            reply,
-            Ask(mode=entry.mode, max_tokens=entry.max_tokens, stop=entry.stop),
-            self.contract,
-            self.vocabulary,
-        )
+        """One row: a value for every column of `SHARD_SCHEMA`, ids as lists."""
+        (row,) = self.build_all([(entry, reply)])
+        return row | {name: _listed(row[name]) for name in ("output_ids", "prompt_ids")}
+
+    def build_all(self, answers: Sequence[tuple[Entry, Reply]]) -> list[dict[str, Any]]:
+        """Rows of several answers, in their order: as `build`, but ids that were made here are arrays of 32 bits.
+
+        Their texts are encoded one right after the other, which takes half the time.
+        """
+        plans = [plan_rebuild(reply, _ask_of(entry), self.contract, self.vocabulary) for entry, reply in answers]
+        encoded = iter([self.vocabulary.encode_array(text) for plan in plans for text in plan.texts])
+        # `assemble` takes of the texts what its plan has, and leaves the rest to the next.
+        rebuilt = [assemble(plan, encoded) for plan in plans]
+        return [self._row(entry, reply, one) for (entry, reply), one in zip(answers, rebuilt, strict=True)]
+
+    def _row(self, entry: Entry, reply: Reply, rebuilt: Rebuilt) -> dict[str, Any]:
         prompt = self._prompt(entry, reply)
         notes = [*rebuilt.notes, *prompt.notes, *(f"{name}_assumed" for name in entry.assumed)]
         calls = [call.as_json() for call in rebuilt.tool_calls]
@@ -76,7 +94,7 @@ class RowBuilder:
             "contract_sha256": self.contract.sha256,
             "messages": _json(entry.messages),
             "tools": _json(entry.tools),
-            "payload": dump_json({key: _plain(getattr(entry, key)) for key in PAYLOAD_KEYS}),
+            "payload": dump_json({key: getattr(entry, key) for key in PAYLOAD_KEYS}),
             "reasoning": _storable(rebuilt.reasoning),
             "content": _storable(rebuilt.content),
             "tool_calls": canonical_json(calls).decode() if calls else None,
@@ -90,9 +108,9 @@ class RowBuilder:
             "created": reply.created,
             "latency_s": entry.latency_s,
             "streamed": reply.streamed if reply.streamed is not None else entry.streamed,
-            "output_ids": rebuilt.ids,
+            "output_ids": rebuilt.array,
             "ids_source": None if rebuilt.source is None else str(rebuilt.source),
-            "prompt_ids": prompt.ids,
+            "prompt_ids": None if prompt.ids is None else np.array(prompt.ids, dtype=np.int32),
             "prompt_ids_source": None if prompt.ids is None else _prompt_source(entry, reply),
             "rebuild_status": str(rebuilt.status),
             "notes": list(dict.fromkeys(notes)),
@@ -116,7 +134,12 @@ class RowBuilder:
             )
         if entry.messages is None:
             return RenderedPrompt(None, ("prompt_unknown",))
-        return self._prompts.render(entry.messages, entry.tools, entry.mode)
+        rendered = self._prompts.render(entry.messages, entry.tools, entry.mode)
+        sent = (entry.request or {}).get("input_ids_sha256")
+        if sent is not None and rendered.ids is not None and hash_of_ids(rendered.ids) != sent:
+            # Rendered otherwise than when it was asked: these are not the ids that were answered.
+            return RenderedPrompt(None, ("prompt_not_as_sent",))
+        return rendered
 
 
 def build_rows(
@@ -129,6 +152,11 @@ def build_rows(
             failures.append(reply)
         else:
             yield builder.build(entry, reply)
+
+
+def hash_of_ids(ids: Sequence[int]) -> str:
+    """sha256 of a list of ids, written as JSON without spaces."""
+    return hashlib.sha256(dump_json(list(ids)).encode()).hexdigest()
 
 
 def failure_of(answer: NoAnswer, entry: Entry, *, where: str) -> Failure:
@@ -149,6 +177,7 @@ def failure_about(
         sample_id=entry.sample_id,
         turn=entry.turn,
         sample_index=entry.sample_index,
+        probe=entry.probe,
         row_key=entry.row_key,
         provider=None if came is None else _storable(came.provider),
         model=None if came is None else _storable(came.model),
@@ -215,15 +244,17 @@ def _prompt_source(entry: Entry, reply: Reply) -> str:
     return str(IdsSource.GIVEN) if reply.prompt_ids and entry.messages is None else "rendered"
 
 
+def _ask_of(entry: Entry) -> Ask:
+    return Ask(mode=entry.mode, max_tokens=entry.max_tokens, stop=entry.stop)
+
+
+def _listed(ids: Ids32 | list[int] | None) -> list[int] | None:
+    return ids.tolist() if isinstance(ids, np.ndarray) else ids
+
+
 def _storable(text: str | None) -> str | None:
-    return None if text is None else storable_text(text)
+    return text if text is None or text.isascii() else storable_text(text)
 
 
 def _json(value: Json) -> str | None:
     return None if value is None else dump_json(value)
-
-
-def _plain(value: Json) -> Json:
-    if isinstance(value, tuple):
-        return list(value)
-    return str(value) if isinstance(value, IdsSource) else value

@@ -12,24 +12,34 @@ fuzzed strings, each with that letter and none without. Texts with it always go 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import re
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from toolkit.contract import Contract
+from toolkit.engines import (
+    Engine,
+    Fastokens,
+    HuggingFace,
+    Ids,
+    Offsets,
+    Splintr,
+    Tiktoken,
+    byte_letters,
+    rank_lines,
+)
 from toolkit.errors import ContractError
+from toolkit.vocabulary_files import added_tokens, normalizer_of, read_ranks
 
 REFEREE_CHARACTERS = "\u017f"
 """Characters on which the fast engines are known to differ from the referee."""
@@ -43,29 +53,18 @@ PROBES = (
     "",
 )
 
-Ids = npt.NDArray[np.uint32]
-Offsets = npt.NDArray[np.uint64]
-
-
-class Engine(Protocol):
-    """An encoder that never turns text which spells a special token into that token."""
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of one text."""
-        ...
-
-    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
-        """Ids of all texts in one array, and `len(texts) + 1` offsets into it."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class ProofLine:
-    """One thing that was checked when a vocabulary was loaded."""
+    """One thing that was checked when a vocabulary was loaded.
+
+    `about` is the special spelling or the text that it concerns; None where it concerns the whole.
+    """
 
     what: str
     expected: str
     found: str
+    about: str | None = None
 
     @property
     def holds(self) -> bool:
@@ -78,7 +77,7 @@ class Vocabulary:
 
     Attributes:
         size: Ids run from 0 to size − 1.
-        base: Bytes of each base token, by id.
+        base: Bytes of each base token, by id; empty where the contract has a hole.
         special: The contract's special spellings and their ids.
         ranks_sha256: sha256 of the base tokens written as rank lines.
         origin: Where it was loaded from.
@@ -108,7 +107,10 @@ class Vocabulary:
         self._make_referee = referee
         self._split = re.compile("|".join(re.escape(s) for s in sorted(contract.special, key=len, reverse=True)))
         self._spelled = {token_id: spelling for spelling, token_id in contract.special.items()}
-        self._first_letters = {spelling[0] for spelling in contract.special}
+        self._by_letter = [
+            (letter, re.compile(re.escape(letter) + f"(?:{'|'.join(re.escape(s[1:]) for s in family)})"))
+            for letter, family in _by_first_letter(contract.special)
+        ]
 
     @cached_property
     def referee(self) -> Engine:
@@ -138,23 +140,39 @@ class Vocabulary:
             return self.referee.encode(text)
         return self._engine.encode(text)
 
+    def encode_array(self, text: str) -> Ids:
+        """`encode_ordinary` as an array: the rebuild's way, for texts that are long.
+
+        Raises:
+            UnicodeEncodeError: `text` holds a lone surrogate.
+        """
+        if any(c in text for c in REFEREE_CHARACTERS):
+            return self.referee.encode_array(text)
+        return self._engine.encode_array(text)
+
     def encode_rendered(self, text: str) -> list[int]:
-        """Ids of a rendered prompt: text that spells a special token *is* that token, as on a server."""
+        """Ids of a rendered prompt: text that spells a special token *is* that token, as on a server, and all else
+        is normalised as the model's tokenizer does it. Replies never are: their ids stand for their very bytes.
+        """
         ids: list[int] = []
         at = 0
         for match in self._split.finditer(text):
             if match.start() > at:
-                ids += self.encode_ordinary(text[at : match.start()])
+                ids += self._encode_normalised(text[at : match.start()])
             ids.append(self.special[match.group()])
             at = match.end()
         if at < len(text):
-            ids += self.encode_ordinary(text[at:])
+            ids += self._encode_normalised(text[at:])
         return ids
+
+    def _encode_normalised(self, text: str) -> list[int]:
+        form = self.contract.vocabulary.normalizer
+        return self.encode_ordinary(text if form is None else unicodedata.normalize(form, text))
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
         """Ids of all texts by the audit's engine: one flat array, and `len(texts) + 1` offsets."""
         ids, offsets = self._second_engine.encode_batch(texts)
-        judged = [i for i, text in enumerate(texts) if any(c in text for c in REFEREE_CHARACTERS)]
+        judged = sorted({i for c in REFEREE_CHARACTERS for i, text in enumerate(texts) if c in text})
         if not judged:
             return ids, offsets
         parts = np.split(ids, offsets[1:-1].astype(np.int64))
@@ -162,6 +180,10 @@ class Vocabulary:
             parts[i] = np.asarray(self.referee.encode(texts[i]), dtype=np.uint32)
         lengths = np.fromiter((len(p) for p in parts), dtype=np.uint64, count=len(parts))
         return np.concatenate(parts), np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths, dtype=np.uint64)])
+
+    def make_engines(self) -> None:
+        """Make what is made when it is first needed, before several threads need it at once."""
+        _ = self.referee, self._second_engine, self.token_bytes
 
     @cached_property
     def token_bytes(self) -> pa.LargeBinaryArray:
@@ -179,7 +201,8 @@ class Vocabulary:
         """
         if len(ids) and not (min(ids) >= 0 and max(ids) < self.size):
             raise IndexError(f"ids outside 0 to {self.size - 1}: {min(ids)} to {max(ids)}")
-        return b"".join(self.base[i] if i < len(self.base) else self._spelled.get(i, "").encode() for i in ids)
+        base, spelled = self.base, self._spelled
+        return b"".join(base[i] if i < len(base) and i not in spelled else spelled.get(i, "").encode() for i in ids)
 
     def spelling_of(self, token_id: int) -> str | None:
         """How a special id is spelled; None for other ids."""
@@ -187,7 +210,16 @@ class Vocabulary:
 
     def specials_in(self, text: str) -> list[str]:
         """The special spellings that stand in `text`, in order."""
-        return self._split.findall(text) if any(letter in text for letter in self._first_letters) else []
+        for letter, pattern in self._by_letter:
+            # A pattern with one letter before all else is six times as fast as one that may begin with several.
+            if letter in text and pattern.search(text):
+                return self._split.findall(text)
+        return []
+
+
+def _by_first_letter(spellings: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+    for letter in sorted({spelling[0] for spelling in spellings}):
+        yield letter, [spelling for spelling in spellings if spelling[0] == letter]
 
 
 def load_vocabulary(contract: Contract, source: str | None = None) -> Vocabulary:
@@ -196,23 +228,43 @@ def load_vocabulary(contract: Contract, source: str | None = None) -> Vocabulary
     Raises:
         ContractError: it cannot be found, or is not the one that the contract describes.
     """
-    vocabulary = _load(contract, source or contract.vocabulary.source)
-    for line in prove(vocabulary):
-        if not line.holds:
-            raise ContractError(
-                f"contract {contract.name}: vocabulary {vocabulary.origin}: {line.what}: "
-                f"expected {line.expected}, found {line.found}"
-            )
+    with _engine_faults(contract):
+        vocabulary = _load(contract, source or contract.vocabulary.source)
+        for line in prove(vocabulary):
+            if not line.holds:
+                raise ContractError(
+                    f"contract {contract.name}: vocabulary {vocabulary.origin}: {line.what}: "
+                    f"expected {line.expected}, found {line.found}"
+                )
     return vocabulary
 
 
 def proof_of(contract: Contract, source: str | None = None) -> Iterator[ProofLine]:
-    """The proof of a contract's vocabulary, whether it holds or not.
+    """The proof of a contract's vocabulary, whether it holds or not, the audit's engine included.
 
     Raises:
         ContractError: the vocabulary cannot be loaded at all.
     """
-    yield from prove(_load(contract, source or contract.vocabulary.source))
+    with _engine_faults(contract):
+        vocabulary = _load(contract, source or contract.vocabulary.source)
+        yield from prove(vocabulary)
+        yield from _prove_audit_engine(vocabulary)
+
+
+@contextmanager
+def _engine_faults(contract: Contract) -> Iterator[None]:
+    """Engines are native code: files and patterns that they cannot use end in a ValueError, a bare Exception, or a
+    panic, which is not even an Exception. Each of them speaks of the contract's vocabulary.
+    """
+    try:
+        yield
+    except (ContractError, OSError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 (panics have no other base)
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise ContractError(
+            f"contract {contract.name}: no engine can use the vocabulary and pattern: {type(error).__name__}: {reason}"
+        ) from None
 
 
 def prove(vocabulary: Vocabulary) -> Iterator[ProofLine]:
@@ -220,23 +272,38 @@ def prove(vocabulary: Vocabulary) -> Iterator[ProofLine]:
     contract = vocabulary.contract
     spec = contract.vocabulary
     yield ProofLine("base tokens", str(spec.base_tokens), str(len(vocabulary.base)))
+    empty = sorted(i for i, token in enumerate(vocabulary.base) if not token)
+    if spec.holes or empty:
+        yield ProofLine("holes between them", _short(sorted(spec.holes)), _short(empty))
     if spec.ranks_sha256 is not None:
         yield ProofLine("sha256 of the rank file", spec.ranks_sha256, vocabulary.ranks_sha256)
     for spelling, token_id in contract.special.items():
         witness = vocabulary.witnesses.get(spelling)
-        yield ProofLine(f"id of {spelling} in the vocabulary's own table", str(token_id), str(witness))
-        yield ProofLine(f"{spelling} encodes to", str([token_id]), str(vocabulary.encode_rendered(spelling)))
-        yield ProofLine(
-            f"{token_id} decodes to",
-            repr(spelling),
-            repr(vocabulary.decode_bytes([token_id]).decode("utf-8", "replace")),
-        )
+        yield ProofLine(f"id of {spelling} in the vocabulary's own table", str(token_id), str(witness), spelling)
+        yield ProofLine(f"{spelling} encodes to", str([token_id]), str(vocabulary.encode_rendered(spelling)), spelling)
+        decoded = vocabulary.decode_bytes([token_id]).decode("utf-8", "replace")
+        yield ProofLine(f"{token_id} decodes to", repr(spelling), repr(decoded), spelling)
         ordinary = set(vocabulary.encode_ordinary(spelling)) & set(contract.special.values())
-        yield ProofLine(f"{spelling} as ordinary text holds special ids", "[]", str(sorted(ordinary)))
+        yield ProofLine(f"{spelling} as ordinary text holds special ids", "[]", str(sorted(ordinary)), spelling)
     for text in PROBES:
         expected = vocabulary.referee.encode(text)
-        yield ProofLine(f"rebuild engine on {text[:24]!r}", str(expected), str(vocabulary.encode_ordinary(text)))
-        yield ProofLine(f"decoded {text[:24]!r}", repr(text.encode()), repr(vocabulary.decode_bytes(expected)))
+        yield ProofLine(f"rebuild engine on {text[:24]!r}", str(expected), str(vocabulary.encode_ordinary(text)), text)
+        yield ProofLine(f"decoded {text[:24]!r}", repr(text.encode()), repr(vocabulary.decode_bytes(expected)), text)
+
+
+def _prove_audit_engine(vocabulary: Vocabulary) -> Iterator[ProofLine]:
+    """That the engine of the audit, which is made when it is first used, can use the vocabulary and agrees."""
+    ids, offsets = vocabulary.encode_batch(PROBES)
+    found = np.split(ids, offsets[1:-1].astype(np.int64))
+    for text, encoded in zip(PROBES, found, strict=True):
+        yield ProofLine(
+            f"audit engine on {text[:24]!r}", str(vocabulary.referee.encode(text)), str(encoded.tolist()), text
+        )
+
+
+def _short(ids: Sequence[int]) -> str:
+    """Some ids for a line of the proof."""
+    return f"{list(ids)}" if len(ids) <= 20 else f"{list(ids[:20])[:-1]}, … ({len(ids):,} ids)]"
 
 
 # --- sources -----------------------------------------------------------------------------------
@@ -261,7 +328,8 @@ def _from_splintr(contract: Contract, name: str) -> Vocabulary:
 
     try:
         bundled = splintr.Tokenizer.from_pretrained(name)
-        base = [bundled.decode_token_bytes(i) for i in range(contract.vocabulary.base_tokens)]
+        holes = contract.vocabulary.holes
+        base = [b"" if i in holes else bundled.decode_token_bytes(i) for i in range(contract.vocabulary.base_tokens)]
     except ValueError as error:
         raise ContractError(f"contract {contract.name}: splintr:{name}: {error}") from None
     witnesses = {}
@@ -276,8 +344,8 @@ def _from_folder(contract: Contract, folder: Path) -> Vocabulary:
     tokenizer_json = folder / "tokenizer.json"
     try:
         if ranks.is_file():
-            base = list(_read_ranks(ranks))
-            witnesses = _added_tokens(folder / "tokenizer_config.json")
+            base = read_ranks(ranks, contract.vocabulary.holes)
+            witnesses = added_tokens(folder / "tokenizer_config.json")
             return _from_ranks(contract, base, origin=f"folder:{folder}", witnesses=witnesses)
         if tokenizer_json.is_file():
             return _from_tokenizer_json(contract, tokenizer_json.read_bytes(), origin=f"folder:{folder}")
@@ -309,47 +377,19 @@ def _from_huggingface(contract: Contract, name: str) -> Vocabulary:
     return _from_tokenizer_json(contract, backend.to_str().encode(), origin=f"huggingface:{name}")
 
 
-def _read_ranks(path: Path) -> Iterator[bytes]:
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        if not line:
-            continue
-        token, _, rank = line.partition(b" ")
-        try:
-            if int(rank) != number - 1:
-                raise ContractError(f"{path}: line {number}: expected rank {number - 1}, found {int(rank)}")
-            yield base64.b64decode(token, validate=True)
-        except (ValueError, binascii.Error):
-            raise ContractError(f"{path}: line {number}: expected base64 and a rank, found {line[:40]!r}") from None
-
-
-def _added_tokens(path: Path) -> dict[str, int]:
-    """Special spellings and ids of a tokenizer_config.json."""
-    try:
-        config = msgspec.json.decode(path.read_bytes())
-        return {entry["content"]: int(token_id) for token_id, entry in config["added_tokens_decoder"].items()}
-    except FileNotFoundError:
-        raise ContractError(f"{path}: missing; it holds the ids of special tokens") from None
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ContractError(f"{path}: expected added_tokens_decoder {{id: {{content}}}}: {error!r}") from None
-
-
 def _from_ranks(contract: Contract, base: list[bytes], *, origin: str, witnesses: Mapping[str, int]) -> Vocabulary:
     pattern = _pattern(contract)
-    ranks = _rank_lines(base)
+    ranks = rank_lines(base)
     return Vocabulary(
         contract,
         base,
-        engine=_Splintr.from_ranks(ranks, pattern),
-        second_engine=lambda: _Fastokens(ranks, pattern),
-        referee=lambda: _Tiktoken(contract.name, base, pattern),
+        engine=Splintr.from_ranks(ranks, pattern),
+        second_engine=lambda: Fastokens(base, pattern),
+        referee=lambda: Tiktoken(contract.name, base, pattern),
         ranks_sha256=hashlib.sha256(ranks).hexdigest(),
         origin=origin,
         witnesses=witnesses,
     )
-
-
-def _rank_lines(base: Sequence[bytes]) -> bytes:
-    return b"".join(b"%s %d\n" % (base64.b64encode(token), i) for i, token in enumerate(base))
 
 
 def _pattern(contract: Contract) -> str:
@@ -375,113 +415,30 @@ def _from_tokenizer_json(contract: Contract, content: bytes, *, origin: str) -> 
         model = document["model"]["vocab"]
         ordinary = {token: token_id for token, token_id in model.items() if token not in added}
         base = [b""] * contract.vocabulary.base_tokens
-        letters = _byte_letters()
+        letters = byte_letters()
         for token, token_id in ordinary.items():
             base[token_id] = bytes(letters[c] for c in token)
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError, IndexError) as error:
+        normalizer = normalizer_of(document.get("normalizer"))
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise ContractError(
             f"contract {contract.name}: {origin}: expected a byte-level BPE tokenizer.json with "
             f"{contract.vocabulary.base_tokens} base tokens: {error!r}"
         ) from None
-    plain = msgspec.json.encode({**document, "added_tokens": [], "post_processor": None})
+    if normalizer != contract.vocabulary.normalizer:
+        raise ContractError(
+            f"contract {contract.name}: {origin}: vocabulary.normalizer: "
+            f"expected {contract.vocabulary.normalizer}, found {normalizer}"
+        )
+    taken_out: dict[str, Any] = {"added_tokens": [], "post_processor": None, "normalizer": None}
+    model_alone = {"model": {**document["model"], "vocab": ordinary}}
+    plain = msgspec.json.encode({**document, **taken_out, **model_alone})
     return Vocabulary(
         contract,
         base,
-        engine=_HuggingFace(plain),
-        second_engine=lambda: _Splintr.from_json(plain),
-        referee=lambda: _HuggingFace(plain),
-        ranks_sha256=hashlib.sha256(_rank_lines(base)).hexdigest(),
+        engine=HuggingFace(plain),
+        second_engine=lambda: Splintr.from_json(plain),
+        referee=lambda: HuggingFace(plain),
+        ranks_sha256=hashlib.sha256(rank_lines(base)).hexdigest(),
         origin=origin,
         witnesses=added,
     )
-
-
-def _byte_letters() -> dict[str, int]:
-    """The letters that byte-level tokenizers write for bytes (GPT-2's table), letter → byte."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in printable]
-    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(hidden)}
-
-
-# --- engines -----------------------------------------------------------------------------------
-
-
-def _flat(lists: Sequence[Sequence[int]]) -> tuple[Ids, Offsets]:
-    lengths = np.fromiter((len(ids) for ids in lists), dtype=np.uint64, count=len(lists))
-    offsets = np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths, dtype=np.uint64)])
-    flat = np.fromiter((i for ids in lists for i in ids), dtype=np.uint32, count=int(offsets[-1]))
-    return flat, offsets
-
-
-class _Splintr:
-    def __init__(self, tokenizer: object):
-        self._tokenizer = tokenizer
-
-    @classmethod
-    def from_ranks(cls, ranks: bytes, pattern: str) -> _Splintr:
-        import splintr
-
-        return cls(splintr.Tokenizer.from_bytes(ranks, pattern, {}))
-
-    @classmethod
-    def from_json(cls, document: bytes) -> _Splintr:
-        import splintr
-
-        return cls(splintr.from_json_bytes(document))
-
-    def encode(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode_ordinary(text)  # type: ignore[attr-defined]
-        return ids
-
-    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
-        return _flat([self.encode(text) for text in texts])
-
-
-class _Fastokens:
-    def __init__(self, ranks: bytes, pattern: str):
-        import fastokens
-
-        with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:
-            file.write(ranks)
-            file.flush()
-            self._tokenizer = fastokens.Tokenizer.from_tiktoken(file.name, pattern=pattern)
-
-    def encode(self, text: str) -> list[int]:
-        ids, _ = self.encode_batch([text])
-        return [int(i) for i in ids]
-
-    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
-        ids, offsets = self._tokenizer.encode_batch_flat(list(texts))
-        return np.frombuffer(ids, dtype=np.uint32), np.frombuffer(offsets, dtype=np.uint64)
-
-
-class _Tiktoken:
-    def __init__(self, name: str, base: Sequence[bytes], pattern: str):
-        import tiktoken
-
-        ranks = {token: i for i, token in enumerate(base)}
-        self._encoding = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-
-    def encode(self, text: str) -> list[int]:
-        text.encode()  # tiktoken itself replaces lone surrogates in silence
-        return self._encoding.encode_ordinary(text)
-
-    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
-        return _flat(self._encoding.encode_ordinary_batch(list(texts), num_threads=2))
-
-
-class _HuggingFace:
-    def __init__(self, document: bytes):
-        try:
-            from tokenizers import Tokenizer
-        except ImportError:
-            raise ContractError("a tokenizer.json needs the extra: pip install 'tokenproof[huggingface]'") from None
-        self._tokenizer = Tokenizer.from_str(document.decode())
-
-    def encode(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
-
-    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
-        batch = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return _flat([encoding.ids for encoding in batch])

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from toolkit.audit.measure import measure
-from toolkit.records import SHARD_SCHEMA, Entry, IdsSource, Origin, Reply
+from toolkit.columns import SHARD_SCHEMA
+from toolkit.records import Entry, IdsSource, Origin, Reply
 from toolkit.rows import RowBuilder
 from toolkit.vocabulary import Vocabulary
 

@@ -15,8 +15,9 @@ from toolkit.audit.gx import build
 from toolkit.audit.gx.columns import DATASET_TYPES, ROW_TYPES
 from toolkit.audit.gx.evaluate import MAX_EXAMPLES, Evaluation, check_suite, evaluate
 from toolkit.audit.suite import Suite, parse_suite, read_suite, shipped_suite
+from toolkit.columns import HEALTH_COLUMNS, JUDGED_SCHEMA
 from toolkit.errors import SuiteError
-from toolkit.records import JUDGED_SCHEMA, Severity
+from toolkit.records import Severity
 
 IM_END, END_THINK = 163586, 163607
 
@@ -64,8 +65,14 @@ GOOD: Mapping[str, Any] = {
     "text_equal": True,
     "reencode_equal": True,
     "n_replaced": 0,
-    "leading_spaces": 1,
-    "trailing_spaces": 0,
+    "n_tool_markers": 0,
+    "reasoning_leading_space": True,
+    "reasoning_trailing_space": False,
+    "content_leading_space": True,
+    "content_trailing_space": False,
+    "tool_fault": None,
+    "arguments_spaced": None,
+    "respaced_ids": None,
     "count_difference": 0,
     "reasoning_difference": None,
     "prompt_difference": 0,
@@ -74,8 +81,33 @@ GOOD: Mapping[str, Any] = {
     "evidence": "counted",
     "evidence_reason": None,
     "count_unexplained": 0,
+    "reasoning_unexplained": None,
     "prompt_unexplained": 0,
+    "prompt_evidence": "counted",
+    "text_altered": None,
+    "model_named": True,
     "provider_allowed": True,
+    "repeated_share": 0.1,
+    "loop_ids": 0,
+    "loop_period": None,
+    "loop_share": 0.0,
+    "n_control_chars": 0,
+    "n_bidi_chars": 0,
+    "lone_surrogates": False,
+    "reasoning_script": "latin",
+    "script": "latin",
+    "second_script_share": 0.0,
+    "language_differs": False,
+    "refusal": False,
+    "boilerplate": False,
+    "n_secrets": 0,
+    "secret_kinds": None,
+    "n_email_addresses": 0,
+    "answer_hash": 1,
+    "prompt_hash": 2,
+    "duplicate_answer": False,
+    "duplicate_prompt": False,
+    "length_z": 0.5,
 }
 """A complete thinking answer of OpenRouter, rebuilt and counted."""
 
@@ -99,6 +131,10 @@ WITHOUT_IDS = dict.fromkeys(
         *("n_control_ids", "min_id", "max_id", "text_equal", "reencode_equal", "count_difference"),
         *("count_unexplained", "ids_source", "structure"),
     )
+)
+
+HEALTH_OFF = dict.fromkeys(
+    (*(column.name for column in HEALTH_COLUMNS), *("duplicate_answer", "duplicate_prompt", "length_z"))
 )
 
 
@@ -149,7 +185,7 @@ GOOD_ROWS: Sequence[Mapping[str, Any]] = (
     INSTANT,
     GIVEN,
     PROBE,
-    {"provider_allowed": None, "prompt_unexplained": None, "finish_reason": "tool_calls", "n_tool_calls": 2},
+    {"provider_allowed": None, "finish_reason": "tool_calls", "n_tool_calls": 2},
     *({},) * 8,
 )
 
@@ -201,15 +237,32 @@ ONE_BAD_ROW = [
     ("evidence_given", {"evidence": "unverified", "evidence_reason": "no_count", "count_unexplained": None}),
     ("evidence_given", {"evidence": "contradicted", "evidence_reason": "text_altered"}),
     ("count_explained", {"count_unexplained": -1}),
-    ("prompt_explained", {"prompt_unexplained": 7}),
+    ("prompt_proved", {"prompt_evidence": "unverified", "prompt_unexplained": None}),
+    ("text_unaltered", {"text_altered": "trims"}),
     ("provider_named", {"provider_matches_source": False}),
     ("provider_allowed", {"provider_allowed": False}),
     ("engine_ids", {**ENGINE, "ids_source": "rebuilt", "reencode_equal": True}),
-    ("model_present", {"model": None}),
+    ("model_named", {"model_named": False}),
     ("finish_reason_present", {"finish_reason": None}),
     ("completion_tokens_present", {"completion_tokens": None}),
     ("calls_present", {"finish_reason": "tool_calls", "n_tool_calls": 0}),
     ("replacement_absent", {"n_replaced": 1}),
+    ("health_measured", HEALTH_OFF),
+    ("control_chars_absent", {"n_control_chars": 1}),
+    ("bidi_chars_absent", {"n_bidi_chars": 1}),
+    ("surrogates_whole", {"lone_surrogates": True}),
+    ("repetition_loop_share", {"loop_ids": 24, "loop_period": 2, "loop_share": 0.6}),
+    ("repetition_loop_long", {"loop_ids": 321, "loop_period": 3, "loop_share": 0.1}),
+    ("repetition_grams", {"repeated_share": 0.985, "n_ids": 1024}),
+    ("refusals_rare", {"refusal": True}),
+    ("boilerplate_rare", {"boilerplate": True}),
+    ("secrets_absent", {"n_secrets": 1, "secret_kinds": "aws"}),
+    ("addresses_rare", {"n_email_addresses": 1}),
+    ("language_kept", {"language_differs": True}),
+    ("duplicate_answers_rare", {"duplicate_answer": True}),
+    ("duplicate_prompts_rare", {"duplicate_prompt": True}),
+    ("lengths_usual", {"length_z": 6.5}),
+    ("lengths_usual", {"length_z": -6.5}),
 ]
 
 
@@ -240,11 +293,9 @@ NAMESAKE, SAME_KEY = {"sample_id": "s0"}, {"row_key": f"{0:064x}"}
 WHOLE_SETS = [
     ({"identity_unique": [0, 2]}, [{}, {}, NAMESAKE]),
     ({"row_key_unique": [0, 2]}, [{}, {}, SAME_KEY]),
-    ({"prompt_same": [1], "prompt_explained": [1]}, [{}, {"prompt_unexplained": -257}]),
+    ({"prompt_same": [1], "prompt_proved": [1]}, [{}, {"prompt_evidence": "contradicted", "prompt_unexplained": -1}]),
     ({"few_cut": []}, [CUT, *({},) * 8]),
     ({"few_cut": [], "mostly_whole": []}, [CUT, CUT, {}]),
-    ({"edges_kept": []}, [{"leading_spaces": 0}] * 3),
-    ({"edges_kept": []}, [{"leading_spaces": None}] * 3),
 ]
 
 
@@ -531,12 +582,14 @@ def test_what_would_not_be_checked_as_written_is_refused(item: dict[str, Any], f
     for refuse in (check_suite, lambda suite: evaluate(suite, facts_of({}))):
         with pytest.raises(SuiteError) as caught:
             refuse(suite)
-        assert str(caught.value).startswith(f"b3.json: expectations[1]: {fault}")
+        place, _, found = str(caught.value).partition("): ")
+        assert place.startswith("b3.json: expectations[1] (")
+        assert found.startswith(fault)
 
 
 def test_the_shipped_suite_is_accepted(kimi_suite: Suite) -> None:
     check_suite(kimi_suite)
-    assert len(build.build_gx_suite(kimi_suite).expectations) == len(kimi_suite.expectations) == 42
+    assert len(build.build_gx_suite(kimi_suite).expectations) == len(kimi_suite.expectations) == 57
 
 
 def test_an_expectation_that_great_expectations_drops_is_noticed() -> None:
@@ -560,8 +613,9 @@ def test_a_changed_expectation_is_noticed() -> None:
     built = gx.ExpectationSuite(
         name="b3", expectations=[{"meta": {}, "severity": "critical", **item} for item in other]
     )
-    assert list(build.differences(suite_of(*[asked] * 3), built.expectations)) == [
-        "expectations[0]: kwargs.value_set: Great Expectations would read [0] as [1]",
-        "expectations[1]: expected severity critical, found warning",
-        f"expectations[2]: expected type {asked['type']!r}, found {other[2]['type']!r}",
+    suite = suite_of(*[asked] * 3)
+    assert list(build.differences(suite, built.expectations)) == [
+        f"expectations[0] ({suite.expectations[0].id}): kwargs.value_set: Great Expectations would read [0] as [1]",
+        f"expectations[1] ({suite.expectations[1].id}): expected severity critical, found warning",
+        f"expectations[2] ({suite.expectations[2].id}): expected type {asked['type']!r}, found {other[2]['type']!r}",
     ]

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.audit.measure import measure
+from toolkit.audit.onpolicy import said
+from toolkit.columns import FACTS_SCHEMA, HEALTH_COLUMNS
 from toolkit.contract import Contract, read_contract
 from toolkit.errors import ShardError
-from toolkit.records import FACTS_SCHEMA
 from toolkit.rows import RowBuilder
 from toolkit.vocabulary import Vocabulary, load_vocabulary
 
@@ -52,7 +53,8 @@ def test_every_fact_of_a_good_row(builder: RowBuilder, vocabulary: Vocabulary) -
     assert made["output_ids"] == [because, END_THINK, yes, END]
     carried = [name for name in FACTS_SCHEMA.names if name in made]
     assert some(facts, carried) == some(made, carried)
-    assert {name: value for name, value in facts.items() if name not in carried} == {
+    health = {column.name for column in HEALTH_COLUMNS}  # stated in test_health_facts.py
+    assert {name: value for name, value in facts.items() if name not in carried and name not in health} == {
         "shard": SHA,
         "row_index": 0,
         "n_ids": 4,
@@ -69,9 +71,19 @@ def test_every_fact_of_a_good_row(builder: RowBuilder, vocabulary: Vocabulary) -
         "truncated": False,
         "text_equal": True,
         "reencode_equal": True,
+        "n_reencoded_ids": 4,
+        "text_class": None,
+        "said_hash": said(" yes", []),
+        "history_hashes": None,
         "n_replaced": 0,
-        "leading_spaces": 2,
-        "trailing_spaces": 0,
+        "n_tool_markers": 0,
+        "reasoning_leading_space": True,
+        "reasoning_trailing_space": False,
+        "content_leading_space": True,
+        "content_trailing_space": False,
+        "tool_fault": None,
+        "arguments_spaced": None,
+        "respaced_ids": None,
         "count_difference": 1,
         "reasoning_difference": 0,
         "prompt_difference": 0,
@@ -127,7 +139,12 @@ GOOD: list[tuple[str, dict[str, Any], str, dict[str, Any], dict[str, Any]]] = [
         {"reasoning": " \n", "content": "\n\n a \n"},
         "stop",
         {},
-        {"leading_spaces": 2, "trailing_spaces": 2},
+        {
+            "reasoning_leading_space": True,
+            "reasoning_trailing_space": True,
+            "content_leading_space": True,
+            "content_trailing_space": True,
+        },
     ),
     ("replaced characters", {"reasoning": "\ufffd", "content": "a\ufffdb\ufffd"}, "stop", {}, {"n_replaced": 3}),
     ("NUL", {"reasoning": "\x00", "content": "a\x00b"}, "stop", {}, {}),
@@ -158,10 +175,10 @@ def test_rows_without_ids(builder: RowBuilder, vocabulary: Vocabulary) -> None:
         "n_control_ids", "min_id", "max_id", "text_equal", "reencode_equal", "structure", "count_difference",
     )  # fmt: skip
     assert some(facts, measured) == dict.fromkeys(measured)
-    assert some(facts, ["truncated", "n_replaced", "leading_spaces", "prompt_difference"]) == {
+    assert some(facts, ["truncated", "n_replaced", "content_leading_space", "prompt_difference"]) == {
         "truncated": False,
         "n_replaced": 0,
-        "leading_spaces": 0,
+        "content_leading_space": False,
         "prompt_difference": 0,
     }
 
@@ -241,7 +258,7 @@ CAME: list[tuple[str, list[str | int], dict[str, Any], str, bool, str | None, bo
         False,
     ),
     ("largest id", [2**31 - 1, END], TEXTS, "stop", False, "id_outside_vocabulary", False, False),
-    ("ids shifted", [" because", 163604, " yes", 163583], TEXTS, "stop", True, "control_id_inside", False, False),
+    ("ids shifted", [" because", 163604, " yes", 163583], TEXTS, "stop", True, "ids_shifted", False, False),
     (
         "a gap of the vocabulary, which stands for nothing",
         [" because", END_THINK, " yes", 163589, END],
@@ -392,6 +409,65 @@ STRUCTURES: list[tuple[str, str, list[int], str, str | None]] = [
         "tools_unbalanced",
     ),
     ("end of a section alone", "thinking", [5, END_THINK, SECTION_END, END], "stop", "tools_unbalanced"),
+    (
+        "calls before thinking ends",
+        "thinking",
+        [5, SECTION, CALL, 6, ARGUMENTS, 7, CALL_END, SECTION_END, END_THINK, 8, END],
+        "stop",
+        "end_think_missing",
+    ),
+    (
+        "thinking ends inside a call",
+        "thinking",
+        [5, END_THINK, SECTION, CALL, 6, ARGUMENTS, END_THINK, 7, CALL_END, SECTION_END, END],
+        "stop",
+        "end_think_repeated",
+    ),
+    ("no call in a section", "thinking", [5, END_THINK, SECTION, SECTION_END, END], "stop", "tools_unbalanced"),
+    (
+        "arguments before the id",
+        "thinking",
+        [5, END_THINK, SECTION, ARGUMENTS, 6, CALL, 7, CALL_END, SECTION_END, END],
+        "stop",
+        "tools_unbalanced",
+    ),
+    (
+        "text between calls",
+        "thinking",
+        [5, END_THINK, SECTION, 9, CALL, 6, ARGUMENTS, 7, CALL_END, SECTION_END, END],
+        "stop",
+        "text_in_tools",
+    ),
+    (
+        "text after the last call",
+        "thinking",
+        [5, END_THINK, SECTION, CALL, 6, ARGUMENTS, 7, CALL_END, 9, SECTION_END, END],
+        "stop",
+        "text_in_tools",
+    ),
+    (
+        "text after the section",
+        "thinking",
+        [5, END_THINK, SECTION, CALL, 6, ARGUMENTS, 7, CALL_END, SECTION_END, 9, END],
+        "stop",
+        "text_misplaced",
+    ),
+    (
+        "cut with text after the section",
+        "thinking",
+        [5, END_THINK, SECTION, CALL, 6, ARGUMENTS, 7, CALL_END, SECTION_END, 9],
+        "length",
+        "text_misplaced",
+    ),
+    ("a gap-closing tokenizer", "thinking", [5, 163604, 6, END], "stop", "ids_shifted"),
+    ("the terminal inside a call", "thinking", [5, END_THINK, SECTION, CALL, 6, END], "stop", "tools_unbalanced"),
+    (
+        "two calls in instant mode",
+        "instant",
+        [SECTION, CALL, 6, ARGUMENTS, 7, CALL_END, CALL, 6, ARGUMENTS, 7, CALL_END, SECTION_END, END],
+        "stop",
+        None,
+    ),
     ("cut in a call", "thinking", [5, END_THINK, SECTION, CALL, 6], "length", None),
     (
         "cut in the second of two open calls",
@@ -418,7 +494,7 @@ def test_every_code_of_structure_is_in_the_table() -> None:
     codes = {
         "empty", "id_outside_vocabulary", "control_id_inside", "begin_think_inside", "think_in_instant_mode",
         "end_think_repeated", "end_think_missing", "false_terminal", "terminal_missing", "terminal_repeated",
-        "terminal_inside", "tools_unbalanced",
+        "terminal_inside", "tools_unbalanced", "text_in_tools", "text_misplaced", "ids_shifted",
     }  # fmt: skip
     assert {structure for *_, structure in STRUCTURES} == codes | {None}
 
@@ -448,10 +524,10 @@ def test_text_that_was_changed(
 def test_null_text_has_nothing_to_compare(builder: RowBuilder, vocabulary: Vocabulary) -> None:
     made = {**row(builder, TEXTS), "reasoning": None, "content": None}
     (facts,) = facts_of([made], vocabulary)
-    names = ["text_equal", "reencode_equal", "leading_spaces", "trailing_spaces", "n_replaced"]
+    names = ["text_equal", "reencode_equal", "content_leading_space", "content_trailing_space", "n_replaced"]
     assert some(facts, names) == {**dict.fromkeys(names), "n_replaced": 0}
     (facts,) = facts_of([{**made, "content": ""}], vocabulary)
-    assert (facts["text_equal"], facts["leading_spaces"]) == (False, 0)
+    assert (facts["text_equal"], facts["content_leading_space"]) == (False, None)
 
 
 def test_a_mode_that_the_contract_does_not_have_has_nothing_to_compare(
@@ -559,7 +635,7 @@ def slow_facts(made: Mapping[str, Any], contract: Contract, vocabulary: Vocabula
     reasons = [(made[name] or "").strip().lower() for name in ("finish_reason", "native_finish_reason")]
     says_length = any(reason in contract.finish.length for reason in reasons)
     source = made["ids_source"]
-    cut = says_length if source == "given" else made["rebuild_status"] != "complete"
+    cut = says_length if source == "given" else says_length or made["rebuild_status"] != "complete"
     if source == "engine":
         cut = not ids or ids[-1] != END
     control = 0

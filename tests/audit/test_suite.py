@@ -128,6 +128,14 @@ def test_a_faulty_kwarg_is_refused(kwargs: dict[str, Any], fault: str) -> None:
     assert any(line.startswith("b3.json: expectations[1]: kwargs") and fault in line for line in found), found
 
 
+def test_a_fault_names_the_id_that_its_expectation_bears() -> None:
+    item = {"type": IN_SET, "kwargs": {"column": "sauce", "value_set": ["a"]}, "meta": {"id": "source_known"}}
+    (fault,) = faults_of(suite_of(SOURCE, item))
+    assert fault.startswith("b3.json: expectations[1] (source_known): kwargs: unknown column 'sauce'")
+    (fault,) = faults_of(suite_of(SOURCE, {**item, "kwargs": SOURCE["kwargs"], "meta": {"id": "\x1b[2J"}}))
+    assert fault.startswith("b3.json: expectations[1]: meta.id: expected 1 to 48")
+
+
 @pytest.mark.parametrize(
     ("type_name", "kwargs", "fault"),
     [
@@ -237,7 +245,7 @@ DOCUMENT_FAULTS = [
     ),
     (
         suite_of({**SOURCE, "meta": {"id": "a"}}, {**SOURCE, "meta": {"id": "a"}}),
-        "b3.json: expectations[1]: meta.id: expected unique ids, found 'a' as in [0]",
+        "b3.json: expectations[1] (a): meta.id: expected unique ids, found 'a' as in [0]",
     ),
 ]
 
@@ -285,7 +293,7 @@ def test_the_shipped_suite_says_and_reasons_for_everything() -> None:
     assert suite.max_quarantined_share == 0.05
     document = json.loads(Path(suite.path).read_text(encoding="utf-8"))
     for expectation, item in zip(suite.expectations, document["expectations"], strict=True):
-        assert set(item["meta"]) == {"id", "says", "why"}
+        assert set(item["meta"]) == {"id", "says", "wrong", "why"}
         assert "severity" in item
         assert expectation.scope == "dataset" or expectation.mostly is not None, expectation.id
 

@@ -139,7 +139,7 @@ def test_a_whole_number_for_mostly_and_no_share_of_its_own(root: Path, run: Comm
     verdict.write_text(whole.replace('"max_quarantined_share": 0.05', '"max_quarantined_share": 1.0'), encoding="utf-8")
     refused = run("merge", "B3", "-o", str(root / "train"), root=root)
     assert refused.code == 1
-    assert "are not those of" in refused.err
+    assert "the verdict allows 100.00% of rows in quarantine, its file 5.00%" in refused.err
     verdict.write_text(whole, encoding="utf-8")
     assert run("merge", "B3", "-o", str(root / "train"), root=root).code == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from toolkit.config import DatasetSettings, EndpointSettings, parse_settings
 from toolkit.contract import Contract
-from toolkit.generate.run import generate
+from toolkit.generate.run import Surroundings, generate
 from toolkit.generate.summary import RunSummary
 from toolkit.store.workspace import Dataset, Workspace
 from toolkit.vocabulary import Vocabulary
@@ -60,19 +61,33 @@ def _toml(value: Any) -> str:
     return json.dumps(value)
 
 
+class PassingTime:
+    """A clock that a wait moves on at once, so that none takes any time; waits are recorded."""
+
+    def __init__(self, waits: list[float] | None = None):
+        self.waits = [] if waits is None else waits
+        self._skipped_s = 0.0
+
+    def ticks(self) -> float:
+        return time.monotonic() + self._skipped_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self._skipped_s += seconds
+        await asyncio.sleep(0)
+
+
 @pytest.fixture
 def run(dataset: Dataset, kimi: Contract, vocabulary: Vocabulary) -> Callable[..., RunSummary]:
     """`generate` on the fixture's dataset; waits between tries are recorded in `waits`, and last no time."""
 
-    def go(endpoint: EndpointSettings, *, waits: list[float] | None = None, **settings: Any) -> RunSummary:
-        async def note(seconds: float) -> None:
-            if waits is not None:
-                waits.append(seconds)
-            await asyncio.sleep(0)
-
+    def go(
+        endpoint: EndpointSettings, *, waits: list[float] | None = None, dollars: float | None = None, **settings: Any
+    ) -> RunSummary:
+        passing = PassingTime(waits)
         return generate(
-            dataset, DatasetSettings(max_tokens=256, **settings), endpoint, kimi, vocabulary, sleep=note,
-            chance=lambda: 0.5,
+            dataset, DatasetSettings(max_tokens=256, **settings), endpoint, kimi, vocabulary, dollars=dollars,
+            surroundings=Surroundings(sleep=passing.sleep, ticks=passing.ticks, chance=lambda: 0.5),
         )  # fmt: skip
 
     return go

@@ -72,6 +72,12 @@ class Scripted:
     seen: Counter[str] = field(default_factory=Counter)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    pages: dict[str, Callable[[], Any]] = field(default_factory=dict)
+
+    async def show(self, request: web.Request) -> web.StreamResponse:
+        """GET: what `pages` has for the path below /api/v1; 404 where it has nothing."""
+        page = self.pages.get(request.path.removeprefix("/api/v1"))
+        return web.Response(status=404) if page is None else json_reply(page())
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -85,9 +91,11 @@ class Scripted:
         return reply if isinstance(reply, web.StreamResponse) else await reply
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
+    async def serving(self, more: Callable[[web.Application], None] = lambda _: None) -> AsyncIterator[str]:
         app = web.Application()
+        more(app)
         app.router.add_post("/api/v1/chat/completions", self.handle)
+        app.router.add_get("/{path:.*}", self.show)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
         try:

@@ -21,11 +21,11 @@ from toolkit.contract import Contract, read_contract
 from toolkit.errors import ConfigError, StoreError
 from toolkit.generate.outcome import Answered, Judge
 from toolkit.generate.plan import plan_asks
-from toolkit.generate.seal import seal_journal
 from toolkit.generate.summary import RunSummary
-from toolkit.generate.transport import Response
+from toolkit.generate.transport import Request, Response
 from toolkit.records import Prompt
 from toolkit.rows import RowBuilder
+from toolkit.sealing import seal_journal
 from toolkit.simulate.answers import prompt_key
 from toolkit.simulate.scenario import Scenario
 from toolkit.simulate.server import serving
@@ -165,6 +165,11 @@ def test_the_second_interrupt_gives_up_what_is_in_flight_and_leaves_the_journal(
     assert process.returncode == 0, errors
     summary = json.loads(out)
     assert (summary["answered"], summary["left"], summary["rows_sealed"]) == (1, 1, 0)
+    # It may have been billed: it stays on file, and is asked again.
+    assert (summary["lost"], summary["interrupted"]) == (1, True)
+    (failure,) = read_failures(dataset.failures)
+    assert (failure.reason, failure.sample_id, failure.final) == ("in_flight_when_stopped", "p1", False)
+    assert json.loads((dataset.folder / "run.json").read_bytes())["phase"] == "stopped"
     assert seal_journal(dataset, RowBuilder(kimi, vocabulary)) == 1
     assert ids_there(dataset) == ["p0"]
 
@@ -202,10 +207,11 @@ def write_journal(dataset: Dataset, builder: RowBuilder, names: list[str], text:
     prompts = [Prompt(id=name, messages=[{"role": "user", "content": name}]) for name in names]
     judge = Judge(endpoint=endpoint_at("http://127.0.0.1:9"), builder=builder, key=None)
     response = Response(status=200, headers={}, body=json.dumps(completion(text)).encode(), latency_s=0.5)
+    request = Request(url="", body=b"", sent={}, form="openai")
     path = dataset.journal / f"generate-{len(journal_files(dataset.journal))}.jsonl"
     with LineWriter(path) as writer:
         for ask in plan_asks(prompts, DatasetSettings(), builder.contract):
-            outcome = judge.of_response(ask, {}, response, at=1.0)
+            outcome = judge.of_response(ask, request, response, at=1.0)
             assert isinstance(outcome, Answered)
             writer.write(outcome.entry)
     return path

@@ -17,11 +17,12 @@ from toolkit.accounting import accounting
 from toolkit.config import DatasetSettings
 from toolkit.contract import Contract
 from toolkit.errors import ConfigError, PromptsError, StoreError
-from toolkit.generate.run import generate
+from toolkit.generate.run import Surroundings, generate
 from toolkit.generate.summary import RunSummary
 from toolkit.records import Accounting
 from toolkit.simulate.scenario import Scenario
 from toolkit.simulate.server import serving
+from toolkit.store.discards import read_discards
 from toolkit.store.journal import journal_files, read_failures
 from toolkit.store.shards import read_live, read_shard
 from toolkit.store.workspace import Dataset, Workspace
@@ -132,7 +133,7 @@ def test_the_key_goes_to_the_server_and_into_no_file(dataset: Dataset, run: Run,
     server.steps["bad"] = [lambda r: error_reply(400, f"headers: {dict(r.headers)}")]
     server.steps["echo"] = [lambda r: json_reply(completion(text=r.headers["Authorization"]))]
     summary = run(endpoint_at(url))
-    assert summary.answered == 2
+    assert (summary.answered, summary.failures) == (1, {"http_400": 1, "secret_echoed": 1})
     assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {KEY}"}
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) > 3
@@ -229,7 +230,8 @@ def test_a_run_that_stops_between_two_tries_counts_what_it_paid_once(
     server.steps = {"odd": [lambda _: json_reply(completion(choices=[]))], "bad": [refuse]}
     settings = DatasetSettings(max_tokens=256)
     began = time.monotonic()
-    summary = generate(dataset, settings, endpoint_at(url), kimi, vocabulary, sleep=wait_long)
+    around = Surroundings(sleep=wait_long)
+    summary = generate(dataset, settings, endpoint_at(url), kimi, vocabulary, surroundings=around)
     assert time.monotonic() - began < 10
     assert (summary.cost_usd, summary.requests, summary.failed_transient) == (0.001, 2, 2)
 
@@ -308,7 +310,27 @@ def test_a_wrong_url_stops_the_run_before_all_prompts_are_spent(
 def test_nobody_listening_is_told_as_such(dataset: Dataset, run: Run):
     write_prompts(dataset, ["a"])
     summary = run(endpoint_at("http://127.0.0.1:9", max_tries=2))
-    assert (summary.failures, summary.requests, summary.exit_code) == ({"connection_failed": 1}, 2, 3)
+    assert (summary.failures, summary.requests, summary.exit_code) == ({"connection_refused": 1}, 2, 3)
+
+
+def test_nobody_waits_for_a_connection_of_our_own(dataset: Dataset, run: Run, scripted: Server):
+    server, url = scripted
+    at_once = most_at_once = 0
+
+    async def reply(_: web.Request) -> web.Response:
+        nonlocal at_once, most_at_once
+        at_once += 1
+        most_at_once = max(most_at_once, at_once)
+        await asyncio.sleep(0.8)
+        at_once -= 1
+        return json_reply(completion())
+
+    write_prompts(dataset, [f"q{i}" for i in range(600)])
+    server.default = [reply]
+    # A pool of a hundred would make the last of them wait longer than their deadline.
+    summary = run(endpoint_at(url, concurrency=600, timeout_s=4, max_tries=1))
+    assert (summary.answered, summary.failures) == (600, {})
+    assert most_at_once > 150
 
 
 def test_a_reply_that_takes_too_long_or_breaks_off_is_transient(dataset: Dataset, run: Run, scripted: Server):
@@ -331,7 +353,7 @@ def test_a_reply_that_takes_too_long_or_breaks_off_is_transient(dataset: Dataset
     began = time.monotonic()
     summary = run(endpoint_at(url, timeout_s=0.3, max_tries=1))
     assert time.monotonic() - began < 3
-    assert summary.failures == {"timeout": 1, "connection_failed": 1}
+    assert summary.failures == {"timeout": 1, "body_cut": 1}
     assert summary.failed_transient == 2
 
 
@@ -376,16 +398,29 @@ def test_who_answered_is_held_against_who_was_allowed(
 # --- what is refused before anything is sent ----------------------------------------------------------
 
 
-def test_other_settings_than_those_of_the_rows_are_refused(dataset: Dataset, run: Run, scripted: Server):
-    server, url = scripted
+def test_rows_of_other_settings_are_set_aside_and_asked_anew(dataset: Dataset, run: Run, scripted: Server):
+    _, url = scripted
     write_prompts(dataset, ["a", "b"])
-    run(endpoint_at(url))
-    with pytest.raises(ConfigError, match="2 answered prompts were asked with other"):
-        run(endpoint_at(url), sampling={"temperature": 0.1})
+    first = run(endpoint_at(url))
+    other = run(endpoint_at(url), sampling={"temperature": 0.1})
+    assert (first.set_aside, other.set_aside, other.answered, other.answered_before) == (0, 2, 2, 0)
+    assert "2 rows set aside" in "\n".join(other.lines())
     write_prompts(dataset, ["a", "changed"])
-    with pytest.raises(ConfigError, match=r"1 answered prompts .*'p1'"):
-        run(endpoint_at(url))
-    assert len(server.bodies) == 2
+    third = run(endpoint_at(url), sampling={"temperature": 0.1})
+    assert (third.set_aside, third.answered, third.answered_before) == (1, 1, 1)
+    assert [row["sample_id"] for row in rows_of(dataset)] == ["p0", "p1"]
+    assert [(discard.by, discard.rows) for discard in read_discards(dataset)] == [
+        ("settings_changed", 2),
+        ("settings_changed", 1),
+    ]
+
+
+def test_another_endpoint_or_routing_asks_nothing_again(dataset: Dataset, run: Run, scripted: Server):
+    _, url = scripted
+    write_prompts(dataset, ["a"])
+    run(endpoint_at(url))
+    again = run(endpoint_at(url, provider={"order": ["moonshotai"]}, stream=True, timeout_s=5))
+    assert (again.answered_before, again.requests, again.set_aside) == (1, 0, 0)
 
 
 def test_faulty_prompts_are_all_named_and_nothing_is_sent(dataset: Dataset, run: Run, scripted: Server):

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from toolkit.report.console import progress, render_proof, render_verdict
 
-from .builder import HOSTILE, failing_verdict, hostile_verdict, incomplete_verdict, passing_verdict, suite
+from .builder import HOSTILE, failing_verdict, hostile_verdict, incomplete_verdict, passing_verdict, result, suite
 
 VERDICTS = (passing_verdict(), failing_verdict(), incomplete_verdict())
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
@@ -31,9 +31,10 @@ def test_every_line_fits(width: int) -> None:
         assert "\x1b" not in text
 
 
+@pytest.mark.parametrize("damaged", [False, True])
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_is_neither_wide_nor_live(text: str) -> None:
-    shown = render_verdict(hostile_verdict(text), report=text, colour=False)
+def test_hostile_text_is_neither_wide_nor_live(text: str, damaged: bool) -> None:
+    shown = render_verdict(hostile_verdict(text, damaged=damaged), report=text, colour=False)
     assert_fits(shown, 80)
     assert not set(shown) & set("\x1b\x07\x9b\r\t\x00\u202e\u2066\u200b\ufeff\u2028\ud800\ufffe")
     assert len(shown) < 40_000
@@ -68,9 +69,14 @@ def test_a_closed_gate_says_why_who_and_what_next() -> None:
         "· openrouter · Inceptron: 200 of 312 rows quarantined (64.1 %), 190 contradicted, 11 unverified",
         "→ then audit again: audit B3_magicoder",
         "quarantined 201 rows (5.9 %, at most 5 % allowed): 201 evidence_known, 41 reencode_equal",
-        "✗ CRITICAL reencode_equal 41 1.2 % 99.9 % The row's text, encoded again with another engine",
+        "✗ CRITICAL reencode_equal 41 1.2 % 99.9 % Another engine makes other ids of the row's text.",
         "for example mc-00012: false; mc-00077/1/0: false; mc-01841/0/2: null",
-        "failed 17: 12 http_429, 5 no_choices",
+        "asked 3,400: 3,383 answered, 17 failed",
+        "failed 17, not asked again: 12 http_400, 5 no_choices",
+        "contract kimi-k2.5 c0c0c0c0c0c0, as shipped",
+        "suite default 5e5e5e5e5e5e, your own, in place of the shipped one of that name",
+        "providers only Chutes, Inceptron",
+        "Why rows are not proved openrouter · Inceptron 190 rows: the reported completion_tokens do not fit the number",
         "report reports/B3/index.html",
     ):
         assert expected in shown
@@ -80,6 +86,14 @@ def test_critical_findings_stand_above_warnings() -> None:
     shown = render_verdict(failing_verdict(), report=None, colour=False)
     assert shown.index("closing the gate") < shown.index("CRITICAL evidence_known") < shown.index("but shown only")
     assert shown.index("but shown only") < shown.index("WARNING replacement_chars") < shown.index("✓ 4 expectations")
+
+
+def test_what_could_not_be_evaluated_for_one_reason_is_one_line() -> None:
+    results = [result(f"e{n}", success=False, error="no rows: nothing was checked") for n in range(42)]
+    verdict = failing_verdict(rows=0, suites=(suite(*results),), reasons=("unreadable: B3/p: cut short",), providers=())
+    shown = " ".join(render_verdict(verdict, report=None, colour=False).split())
+    assert "✗ 42 expectations (42 critical) could not be evaluated: no rows: nothing was checked" in shown
+    assert shown.count("nothing was checked") == 1
 
 
 def test_an_empty_suite_is_not_silent() -> None:

@@ -99,9 +99,10 @@ def test_the_policy_names_the_style_that_is_there() -> None:
     assert page.tags.count("style") == 1
 
 
+@pytest.mark.parametrize("damaged", [False, True])
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_is_shown_and_does_nothing(text: str) -> None:
-    source = render_html(hostile_verdict(text))
+def test_hostile_text_is_shown_and_does_nothing(text: str, damaged: bool) -> None:
+    source = render_html(hostile_verdict(text, damaged=damaged))
     page = Page(source)
     assert_inert(page)
     assert "<script" not in source
@@ -143,7 +144,12 @@ def test_everything_of_the_verdict_is_on_the_page() -> None:
         "mc-00077/1/0 false",
         "Expectations that hold 4 of 8",
         "1 × 310, 2 × 2",
-        "12 http_429, 5 no_choices",
+        "http_400 12 70.6 %",
+        "contractkimi-k2.5 c0c0c0c0c0c0, as shipped",
+        "your own, in place of the shipped one of that name",
+        "only Chutes, Inceptron",
+        "Another engine makes other ids of the row's text.",
+        "190 rows: the reported completion_tokens do not fit the number of ids",
         "tool_id_rewritten 14 0.4 %",
         "tool_calls 3,300 97.5 %",
         "truncated 12 0.4 %",

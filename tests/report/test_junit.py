@@ -62,7 +62,9 @@ def test_a_warning_passes_and_tells() -> None:
 def test_an_incomplete_dataset_is_red() -> None:
     root = parse(incomplete_verdict())
     assert failed(root) == ["complete"]
-    assert "117 prompts unanswered\n40 replies not sealed" in (root.findtext(".//failure") or "")
+    told = (root.findtext(".//failure") or "").splitlines()
+    assert told[1] == "117 of 3,517 answers are missing: mc-3384, mc-3385/0/1, mc-3386, mc-3387, mc-3388 and 112 more"
+    assert told[-1] == "40 replies wait in the journal and are in no shard yet"
 
 
 def test_a_closed_gate_is_red_though_every_expectation_holds() -> None:
@@ -83,10 +85,11 @@ def test_what_could_not_be_evaluated_is_red() -> None:
     assert "could not be evaluated: no column 'x'" in (failure.get("message") or "")
 
 
+@pytest.mark.parametrize("damaged", [False, True])
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_stays_legal_xml(text: str) -> None:
-    source = render_junit(hostile_verdict(text))
+def test_hostile_text_stays_legal_xml(text: str, damaged: bool) -> None:
+    source = render_junit(hostile_verdict(text, damaged=damaged))
     assert len(source) < 40_000
-    root = parse(hostile_verdict(text))
+    root = parse(hostile_verdict(text, damaged=damaged))
     assert {element.tag for element in root.iter()} <= {"testsuites", "testsuite", "testcase", "failure", "system-out"}
     assert not set(source) & set("\x1b\x07\x9b\r\t\x00\u202e\ud800\ufffe")

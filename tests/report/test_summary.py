@@ -33,9 +33,10 @@ def test_rows_of_a_table_have_the_same_number_of_cells(verdict: Verdict) -> None
         assert {len(row) for row in table} == {len(table[0])}
 
 
+@pytest.mark.parametrize("damaged", [False, True])
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_breaks_no_table_and_is_not_live(text: str) -> None:
-    markdown = render_summary(hostile_verdict(text))
+def test_hostile_text_breaks_no_table_and_is_not_live(text: str, damaged: bool) -> None:
+    markdown = render_summary(hostile_verdict(text, damaged=damaged))
     for table in tables(markdown):
         assert {len(row) for row in table} == {len(table[0])}
     live = without_code(markdown)
@@ -85,7 +86,9 @@ def test_the_answer_why_who_and_what_next() -> None:
         "- openrouter · Inceptron: 200 of 312 rows quarantined (64.1 %), 190 contradicted, 11 unverified",
         "- then audit again: `audit B3_magicoder`",
         "| quarantined | 201 | 5.9 %, at most 5 % allowed |",
-        "| ⛔ critical | `evidence_known`<br>Ids are known to be right: engine, logprobs or counted. |",
+        "| ⛔ critical | `evidence_known`<br>Another engine makes other ids of the row's text. |",
+        "- contract: `kimi-k2.5 c0c0c0c0c0c0`, as shipped",
+        "- openrouter · Inceptron: 190 rows: the reported `completion_tokens` do not fit the number of ids; 11 rows:",
         "4 expectations without a failing row.",
     ):
         assert expected in markdown

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from toolkit.contract import Contract
 from toolkit.simulate.scenario import Scenario
-from toolkit.simulate.server import serving
+from toolkit.simulate.server import simulating
+from toolkit.simulate.simulation import Simulation
 from toolkit.vocabulary import Vocabulary
 
 IM_END, THINK_END = 163586, 163607
@@ -49,24 +52,55 @@ class Got:
 class Client:
     session: aiohttp.ClientSession
     url: str
+    simulation: Simulation = None  # type: ignore[assignment]
 
     async def get(self, path: str, **options: Any) -> Got:
         async with self.session.get(self.url + path, **options) as response:
             return Got(status=response.status, headers=dict(response.headers), text=await response.text())
 
-    async def post(self, body: object, **options: Any) -> Got:
+    async def post(self, body: object, path: str = CHAT, **options: Any) -> Got:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        async with self.session.post(self.url + CHAT, data=data, **options) as response:
+        async with self.session.post(self.url + path, data=data, **options) as response:
             return Got(status=response.status, headers=dict(response.headers), text=await response.text())
 
+    async def hang_up(self, body: object, path: str = CHAT) -> None:
+        """Send a request, and hang up as soon as the server has it."""
+        entries = self.simulation.ledger.entries
+        before = len(entries)
+        task = asyncio.create_task(self.post(body, path))
+        await until(lambda: len(entries) > before)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
-def play(kimi: Contract, vocabulary: Vocabulary, scenario: Scenario, script: Callable[[Client], Awaitable[Any]]) -> Any:
+    async def all_ended(self) -> None:
+        """Wait until the server is done with every request."""
+        await until(lambda: all(entry.ended is not None for entry in self.simulation.ledger.entries))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def play(
+    kimi: Contract,
+    vocabulary: Vocabulary,
+    scenario: Scenario,
+    script: Callable[[Client], Awaitable[Any]],
+    *,
+    ledger: Path | None = None,
+) -> Any:
     """Run `script` against a server of `scenario` on a real socket; gives what the script returns."""
 
     async def with_server() -> Any:
         headers = {"Authorization": "Bearer sk-or-anything"}
-        async with serving(kimi, vocabulary, scenario) as url, aiohttp.ClientSession(headers=headers) as session:
-            return await script(Client(session, url))
+        async with (
+            simulating(kimi, vocabulary, scenario, ledger=ledger) as running,
+            aiohttp.ClientSession(headers=headers) as session,
+        ):
+            return await script(Client(session, running.url, running.simulation))
 
     return asyncio.run(with_server())
 
@@ -114,3 +148,15 @@ def joined(chunks: list[dict[str, Any]]) -> dict[str, Any]:
             else:
                 message["tool_calls"][part["index"]]["function"]["arguments"] += part["function"]["arguments"]
     return message
+
+
+def send(
+    kimi: Contract, vocabulary: Vocabulary, *bodies: object, scenario: Scenario | None = None, path: str = CHAT
+) -> list[Got]:
+    """The replies to `bodies`, sent one after another to a server of `scenario`."""
+
+    async def script(client: Client) -> list[Got]:
+        return [await client.post(body, path) for body in bodies]
+
+    got: list[Got] = play(kimi, vocabulary, scenario or Scenario(), script)
+    return got

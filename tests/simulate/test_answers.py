@@ -13,11 +13,13 @@ from toolkit.contract import Contract, read_contract
 from toolkit.errors import ConfigError
 from toolkit.simulate.answers import Answer, answer, prompt_key
 from toolkit.simulate.arguments import arguments_for
-from toolkit.simulate.asked import Asked, Routing, read_request
+from toolkit.simulate.asked import Asked, read_request
 from toolkit.simulate.draws import Draws
+from toolkit.simulate.fate import fate_of
 from toolkit.simulate.phrases import CONTENT, REASONING, fill
 from toolkit.simulate.providers import PROVIDERS
-from toolkit.simulate.scenario import Scenario, fate_of
+from toolkit.simulate.routing import Routing, ranked
+from toolkit.simulate.scenario import Scenario
 from toolkit.vocabulary import Vocabulary, load_vocabulary
 
 from .client import IM_END, THINK_END, request
@@ -154,13 +156,13 @@ def test_draws_are_the_same_everywhere_and_even() -> None:
 
 def test_fates_follow_rates_and_shares() -> None:
     scenario = Scenario(faults={"http_429": 0.2, "cut_stream": 0.1, "blank_lines": 0.5}, latency_s=(0.1, 0.2))
-    fates = [fate_of(scenario, Routing(), str(i), 0, stream=i % 2 == 0) for i in range(4000)]
+    fates = [fate_of(scenario, PROVIDERS[0], str(i), 0, face="openrouter", stream=i % 2 == 0) for i in range(4000)]
     faults = Counter(fate.fault for fate in fates)
     assert faults["http_429"] / 4000 == pytest.approx(0.2, abs=0.03)
     assert faults["cut_stream"] / 2000 == pytest.approx(0.1, abs=0.03)
-    assert sum(fate.blank_lines for fate in fates) / 2000 == pytest.approx(0.5, abs=0.05)
+    assert sum("blank_lines" in fate.habits for fate in fates) / 2000 == pytest.approx(0.5, abs=0.05)
     assert all(0.1 <= fate.latency_s <= 0.2 for fate in fates)
-    names = Counter(fate.provider.name for fate in fates)
+    names = Counter(ranked(PROVIDERS, Routing(), Draws("share", i))[0].name for i in range(4000))
     for provider in PROVIDERS:
         assert names[provider.name] / 4000 == pytest.approx(provider.share, abs=0.03)
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -17,20 +18,12 @@ import pytest
 
 from toolkit.contract import Contract
 from toolkit.errors import ConfigError
+from toolkit.simulate.providers import SimulatedProvider
 from toolkit.simulate.scenario import Scenario
 from toolkit.simulate.server import build_app, run
 from toolkit.vocabulary import Vocabulary
 
-from .client import CHAT, Client, Got, only, play, request
-
-
-def send(kimi: Contract, vocabulary: Vocabulary, *bodies: object, scenario: Scenario | None = None) -> list[Got]:
-    async def script(client: Client) -> list[Got]:
-        return [await client.post(body) for body in bodies]
-
-    got: list[Got] = play(kimi, vocabulary, scenario or Scenario(), script)
-    return got
-
+from .client import CHAT, Client, Got, only, play, request, send
 
 # --- refusals -----------------------------------------------------------------------------------
 
@@ -68,6 +61,18 @@ DEEP = b'{"model":"kimi-k2.5","messages":[{"role":"user","content":"x","y":' + b
         (request("x", reasoning=True), "reasoning"),
         (request("x", provider={"onyl": ["chutes"]}), "onyl"),
         (request("x", provider={"only": "chutes"}), "provider.only"),
+        (request("x", provider={"zdr": "yes"}), "provider.zdr"),
+        (request("x", provider={"sort": "cheapest"}), "provider.sort"),
+        (request("x", provider={"sort": {"by": ["price"]}}), "provider.sort"),
+        (request("x", provider={"quantizations": ["int5"]}), "provider.quantizations"),
+        (request("x", provider={"data_collection": False}), "provider.data_collection"),
+        (request("x", provider={"max_price": {"promt": 1}}), "provider.max_price"),
+        (request("x", provider={"max_price": {"prompt": "cheap"}}), "provider.max_price.prompt"),
+        (request("x", provider={"preferred_max_latency": "soon"}), "provider.preferred_max_latency"),
+        (request("x", session_id="x" * 257), "session_id"),
+        (request("x", user=5), "user"),
+        (request("x", stream_options=True), "stream_options"),
+        (request("x", chat_template_kwargs=[]), "chat_template_kwargs"),
     ],
 )
 def test_malformed_requests_get_400(kimi: Contract, vocabulary: Vocabulary, body: object, named: str) -> None:
@@ -118,6 +123,10 @@ def test_side_endpoints(kimi: Contract, vocabulary: Vocabulary) -> None:
         ({"order": ["elsewhere", "chutes"]}, {"Chutes"}),
         ({"order": ["elsewhere"]}, {"Chutes", "Inceptron", "ModelRun"}),
         ({"quantizations": ["int4"]}, {"Chutes", "Inceptron", "ModelRun"}),
+        ({"order": ["modelrun", "elsewhere"], "allow_fallbacks": False}, {"ModelRun"}),
+        ({"max_price": {"completion": "2.1"}}, {"Chutes"}),
+        ({"max_price": {"prompt": 0.45, "completion": 3}}, {"Chutes", "Inceptron"}),
+        ({"require_parameters": True, "sort": "price", "zdr": True}, {"Chutes", "Inceptron", "ModelRun"}),
     ],
 )
 def test_routing_is_obeyed(
@@ -134,11 +143,52 @@ def test_routing_is_obeyed(
         {"ignore": ["chutes", "inceptron", "modelrun"]},
         {"order": ["elsewhere"], "allow_fallbacks": False},
         {"quantizations": ["fp8"]},
+        {"only": ["Chutes"]},
+        {"order": ["ModelRun"], "allow_fallbacks": False},
+        {"max_price": {"completion": 1}},
     ],
 )
 def test_no_provider_left_is_404(kimi: Contract, vocabulary: Vocabulary, provider: dict[str, Any]) -> None:
     (got,) = send(kimi, vocabulary, request("x", provider=provider))
     assert (got.status, got.json["error"]["code"]) == (404, 404)
+
+
+def test_providers_that_cannot_do_what_is_asked_are_passed_over(kimi: Contract, vocabulary: Vocabulary) -> None:
+    short = SimulatedProvider(name="Short", slug="short", max_completion_tokens=100)
+    plain = SimulatedProvider(name="Plain", slug="plain", supported_parameters=frozenset({"max_tokens"}))
+    needs = {"provider": {"require_parameters": True}, "temperature": 1.0}
+    bodies = [
+        request("x", max_completion_tokens=101, provider={"only": ["short"]}),
+        request("x", max_tokens=100, provider={"only": ["short"]}),
+        request("x", **needs),
+        request("x", **needs, max_tokens=101),
+        request("x", temperature=1.0, provider={"only": ["plain"]}),
+    ]
+    got = send(kimi, vocabulary, *bodies, scenario=Scenario(providers=(short, plain)))
+    assert [(reply.status, reply.json.get("provider")) for reply in got] == [
+        (404, None),
+        (200, "Short"),
+        (200, "Short"),
+        (404, None),
+        (200, "Plain"),
+    ]
+
+    async def script(client: Client) -> Any:
+        return (await client.get("/api/v1/models/moonshotai/kimi-k2.5/endpoints")).json["data"]["endpoints"]
+
+    listed = play(kimi, vocabulary, Scenario(providers=(short, replace(plain, status=-2, quantization="fp8"))), script)
+    assert [(e["max_completion_tokens"], e["status"], e["quantization"]) for e in listed] == [
+        (100, 0, "int4"),
+        (None, -2, "fp8"),
+    ]
+    assert listed[1]["supported_parameters"] == ["max_tokens"]
+
+
+def test_a_request_that_comes_again_may_meet_another_provider(kimi: Contract, vocabulary: Vocabulary) -> None:
+    bodies = [request("x", max_tokens=5)] * 30
+    for sticky in (True, False):
+        met = {got.json["provider"] for got in send(kimi, vocabulary, *bodies, scenario=Scenario(sticky=sticky))}
+        assert len(met) == (1 if sticky else 3)
 
 
 # --- faults -------------------------------------------------------------------------------------
@@ -217,11 +267,9 @@ def test_faults_are_not_billed_and_a_retry_can_succeed(kimi: Contract, vocabular
 
 def test_who_hangs_up_pays_all_the_same(kimi: Contract, vocabulary: Vocabulary) -> None:
     async def script(client: Client) -> Any:
-        timeout = aiohttp.ClientTimeout(total=0.1)
         for stream in (False, True):
-            with pytest.raises(asyncio.TimeoutError):
-                await client.post(request("x", stream=stream), timeout=timeout)
-        await asyncio.sleep(0.4)
+            await client.hang_up(request("x", stream=stream))
+        await client.all_ended()
         return (await client.get("/simulator/ledger")).json
 
     assert len(play(kimi, vocabulary, Scenario(latency_s=(0.3, 0.3)), script)["billed"]) == 2

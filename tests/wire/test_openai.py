@@ -208,6 +208,47 @@ def test_ids(choice: dict[str, Any], head: dict[str, Any], ids: list[int] | None
     assert reply.ids_source is (None if ids is None else IdsSource.ENGINE)
 
 
+def test_ids_tell_the_end_where_no_reason_does() -> None:
+    reply = reply_of(body_of(choice={"finish_reason": None, "token_ids": [5, 163586]}))
+    assert (reply.finish_reason, reply.output_ids) == (None, [5, 163586])
+
+
+def test_fireworks_keeps_both_kinds_of_ids_in_raw_output() -> None:
+    raw = {"prompt_token_ids": [7], "completion_token_ids": [1, 2], "completion": "ok"}
+    reply = reply_of(body_of(choice={"raw_output": raw}))
+    assert (reply.prompt_ids, reply.output_ids) == ([7], [1, 2])
+
+
+def test_comments_before_the_json() -> None:
+    assert reply_of(": OPENROUTER PROCESSING\n\n: OPENROUTER PROCESSING\n\n" + json.dumps(OK)).content == "ok"
+
+
+def logprobs(*tokens: Any) -> dict[str, Any]:
+    return {"logprobs": {"content": list(tokens)}}
+
+
+# (tokens of logprobs.content, pieces, notes)
+PIECES: list[tuple[list[Any], tuple[bytes, ...] | None, tuple[str, ...]]] = [
+    ([{"token": "o", "logprob": -0.1, "bytes": [111]}, {"token": "k", "bytes": [107]}], (b"o", b"k"), ()),
+    ([{"token": "\ufffd", "bytes": [240, 159]}, {"token": "\ufffd", "bytes": [152, 128]}],
+     (b"\xf0\x9f", b"\x98\x80"), ()),
+    ([{"token": "ok", "bytes": None}], None, ("logprobs_without_bytes",)),
+    ([{"token": "ok"}], None, ("logprobs_without_bytes",)),
+    ([{"token": "ok", "bytes": [256]}], None, ("logprobs_without_bytes",)),
+    ([{"token": "ok", "bytes": [True]}], None, ("logprobs_without_bytes",)),
+    (["ok"], None, ("logprobs_without_bytes",)),
+    ([], None, ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tokens", "pieces", "notes"), PIECES, ids=lambda value: repr(value)[:40])
+def test_bytes_of_sampled_tokens_are_kept(
+    tokens: list[Any], pieces: tuple[bytes, ...] | None, notes: tuple[str, ...]
+) -> None:
+    reply = reply_of(body_of(choice=logprobs(*tokens)))
+    assert (reply.pieces, reply.notes) == (pieces, notes)
+
+
 def test_several_choices_are_noted() -> None:
     assert reply_of(json.dumps({"choices": [OK["choices"][0], {}]})).notes == ("several_choices",)
 
@@ -250,7 +291,7 @@ REFUSALS: list[tuple[int, Any, str, bool, bool]] = [
         False,
         True,
     ),
-    (402, error(402, metadata={"limit_source": "openrouter_key_limit"}), "no_credit", False, True),
+    (402, error(402, metadata={"limit_source": "openrouter_key_limit"}), "key_limit", False, True),
     (402, error(402, metadata={**IN_FLIGHT, "reason": "weight_exceeds_budget"}), "no_credit", False, True),
     (402, error(402), "no_credit", False, True),
     # Availability errors bear no code.
@@ -293,6 +334,43 @@ def test_retry_after_in_the_body(wished: Any, read: float | None) -> None:
     kept = read_completion(503, body, retry_after_s=3.0)
     assert isinstance(kept, NoAnswer)
     assert kept.retry_after_s == 3.0
+
+
+# (status, body, what it speaks of): only what is the prompt's own fault must never be asked again
+SPEAKS_OF = [
+    (400, error(400), "prompt"),
+    (400, error(400, metadata={"error_type": "context_length_exceeded"}), "prompt"),
+    (400, error(400, metadata={"error_type": "model_not_found"}), "endpoint"),
+    (403, error(403, metadata={"reasons": ["violence"]}), "prompt"),
+    (403, error(403, metadata={"error_type": "content_policy_violation"}), "prompt"),
+    (403, error(403), "key"),
+    (404, error(404), "endpoint"),
+    (200, error(404), "endpoint"),
+    (404, {"detail": "Not Found"}, "endpoint"),
+    (422, {"detail": [{"loc": ["body"], "msg": "field required"}]}, "prompt"),
+    (405, error(405), "endpoint"),
+    (503, error(503, availability={"retryable": False}), "endpoint"),
+    (501, error(501), "moment"),
+    (599, error(599), "moment"),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "what"), SPEAKS_OF, ids=lambda value: repr(value)[:60])
+def test_whom_an_error_speaks_of(status: int, body: Any, what: str) -> None:
+    answer = refusal_of(json.dumps(body), status)
+    marks = {"moment": answer.transient, "key": answer.stops_run, "endpoint": answer.about_endpoint}
+    assert [name for name, holds in marks.items() if holds] == ([] if what == "prompt" else [what])
+    assert not answer.shrink
+
+
+@pytest.mark.parametrize(("status", "what"), [(403, "endpoint"), (302, "endpoint"), (413, "endpoint"), (524, "moment")])
+def test_a_page_of_an_edge_blames_no_prompt(status: int, what: str) -> None:
+    answer = refusal_of("<!DOCTYPE html><title>blocked</title>", status)
+    assert (answer.about_endpoint, answer.transient) == (what == "endpoint", what == "moment")
+
+
+def test_a_reply_under_another_status_than_200_is_none() -> None:
+    assert refusal_of(json.dumps(OK), 302).reason == "http_302"
 
 
 # (status, body, reason, transient)

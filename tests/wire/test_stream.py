@@ -156,6 +156,26 @@ def test_token_ids_are_deltas_and_prompt_ids_come_once() -> None:
     assert (wrong.output_ids, wrong.notes) == (None, ("wrong_type:token_ids", "ids_null"))
 
 
+def test_ids_of_a_part_of_the_text_are_no_ids_of_the_reply() -> None:
+    partly = reply_of(transcript(chunk({"content": "a"}, token_ids=[1]), chunk({"content": "b"}, token_ids=None), END))
+    assert (partly.output_ids, partly.ids_source, partly.notes) == (None, None, ("ids_null",))
+
+
+def test_bytes_of_sampled_tokens_are_joined() -> None:
+    def token(value: int) -> dict[str, Any]:
+        return {"logprobs": {"content": [{"token": chr(value), "bytes": [value]}]}}
+
+    reply = reply_of(transcript(chunk({"content": "o"}, **token(111)), chunk({"content": "k"}, **token(107)), END))
+    assert (reply.content, reply.pieces) == ("ok", (b"o", b"k"))
+
+
+def test_an_error_in_the_middle_keeps_who_failed_and_what_it_cost() -> None:
+    first = {**chunk({"content": "a"}), "provider": "P", "usage": {"cost": 0.5}}
+    answer = read_completion(200, transcript(first, {"error": {"code": 502, "message": "m"}}))
+    assert isinstance(answer, NoAnswer)
+    assert (answer.reason, answer.provider, answer.model, answer.cost_usd) == ("http_502", "P", "m", 0.5)
+
+
 def test_another_choice_is_kept_out_and_noted() -> None:
     reply = reply_of(transcript(chunk({"content": "a"}), chunk({"content": "X"}, index=1), END))
     assert (reply.content, reply.notes) == ("a", ("several_choices",))

@@ -1,171 +1,249 @@
 """Evidence: how we know that each row's ids are right, from the facts of a whole dataset.
 
-Providers count differently: some leave out the terminal, some every special id. What a provider leaves
-out is learned from its rows, and only from what the contract can explain: an unexplainable difference
-is a fault of the row, however many rows show it.
+What a provider leaves out of its counts is learned (`conventions`), and who alters text is recognised by shares
+(`alterations`). Here both are laid over the rows, and each row gets one evidence and, where it is not proved, why.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
+from toolkit.audit.alterations import Alteration, find_alterations
+from toolkit.audit.conventions import (
+    COUNTS_ALL,
+    MIN_EXPLAINED_SHARE,
+    MIN_SUPPORT,
+    UNKNOWN,
+    Hypothesis,
+    Learned,
+    completion_hypotheses,
+    learn,
+    prompt_hypotheses,
+    reasoning_hypotheses,
+)
+from toolkit.audit.health.judging import judge_health
+from toolkit.audit.onpolicy import judge_history
+from toolkit.columns import JUDGED_COLUMNS
 from toolkit.contract import Contract
 from toolkit.records import Evidence, IdsSource, RebuildStatus
 
-GROUP = ("source", "provider", "model")
+__all__ = ["COUNTS_ALL", "MIN_SUPPORT", "UNKNOWN", "Convention", "Judged", "judge"]
+
+GROUP = ("source", "provider", "model", "streamed")
 """A convention belongs to one of these."""
 
-MIN_SUPPORT = 30
-"""Rows that must tell a convention from "counts every id" before it is believed."""
-
-MAX_RIVAL_SHARE = 0.2
-"""Two conventions that both explain more than this share of rows, which the other does not: unknown."""
-
-UNKNOWN = "unknown"
-COUNTS_ALL = "counts every id"
-
-
-@dataclass(frozen=True, slots=True)
-class _Hypothesis:
-    name: str
-    difference: pl.Expr
-
-
-def _count_hypotheses(contract: Contract) -> list[_Hypothesis]:
-    """What completion_tokens may leave out, simplest first: n_ids − completion_tokens as each predicts it."""
-    terminal, end_think = pl.col("n_terminal"), pl.col("n_end_think")
-    hypotheses = [_Hypothesis(COUNTS_ALL, pl.lit(0)), _Hypothesis("leaves out the terminal", terminal)]
-    if contract.think is not None:
-        hypotheses += [
-            _Hypothesis("leaves out the end of thinking", end_think),
-            _Hypothesis("leaves out the terminal and the end of thinking", terminal + end_think),
-        ]
-    if contract.tools is not None:
-        calls = pl.col("n_tool_calls")
-        markers = pl.when(calls > 0).then(2 + 3 * calls).otherwise(0)
-        hypotheses.append(_Hypothesis("leaves out every special id", terminal + end_think + markers))
-    return hypotheses
-
-
-def _prompt_hypotheses(contract: Contract) -> list[_Hypothesis]:
-    """What prompt_tokens may leave out. A surplus has no explanation: it is another prompt."""
-    tail = pl.col("mode").replace_strict(
-        {name: len(mode.prompt_ends_with) for name, mode in contract.modes.items()}, default=0, return_dtype=pl.Int32
-    )
-    return [_Hypothesis(COUNTS_ALL, pl.lit(0)), _Hypothesis("leaves out the prompt's tail", tail)]
+SHAPE = ("mode", "truncated", "_calls")
+"""Where a group counts shapes of answers in different ways, each shape has a convention of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convention:
-    """How one group counts. `support`: the rows that the convention explains."""
+    """How one group counts.
+
+    Attributes:
+        completion: The convention of completion_tokens, `UNKNOWN` where none was learned.
+        completion_support: Rows that it explains.
+        shapes: Shapes that are counted otherwise: (mode, truncated, has calls) → what was learned there.
+    """
 
     source: str
     provider: str | None
     model: str | None
+    streamed: bool | None
     completion: str
     completion_support: int
     prompt: str
     prompt_support: int
+    learned: Learned
+    learned_reasoning: Learned
+    learned_prompt: Learned
+    shapes: dict[tuple[str, bool, bool], Learned]
 
 
-def judge(
-    facts: pl.DataFrame, contract: Contract, *, allowed_providers: tuple[str, ...] = ()
-) -> tuple[pl.DataFrame, list[Convention]]:
-    """Add `JUDGED_COLUMNS` to the facts of all shards of a dataset.
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The facts with `JUDGED_COLUMNS`, rows in the same order, and what was learned about each group."""
+
+    facts: pl.DataFrame
+    conventions: list[Convention]
+    alterations: list[Alteration]
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """One kind of count: the fact with its difference, and what may explain it."""
+
+    observed: str
+    prefix: str
+    hypotheses: list[Hypothesis]
+
+    def columns(self) -> Iterator[pl.Expr]:
+        """What each hypothesis predicts, as columns `prefix0`, `prefix1` …"""
+        for i, hypothesis in enumerate(self.hypotheses):
+            yield hypothesis.difference.cast(pl.Int32).alias(f"{self.prefix}{i}")
+
+    def predicted(self, by: str) -> pl.Expr:
+        """The difference that the convention named in column `by` predicts; null where it is unknown."""
+        predicted = pl.lit(None, dtype=pl.Int32)
+        for i, hypothesis in enumerate(self.hypotheses):
+            predicted = pl.when(pl.col(by) == hypothesis.name).then(pl.col(f"{self.prefix}{i}")).otherwise(predicted)
+        return predicted
+
+    def explainable(self) -> pl.Expr:
+        """Whether any convention explains the row's difference."""
+        hits = (
+            (pl.col(self.observed) == pl.col(f"{self.prefix}{i}")).fill_null(False) for i in range(len(self.hypotheses))
+        )
+        return pl.any_horizontal(*hits)
+
+    def unexplained(self, by: str) -> pl.Expr:
+        """Difference − prediction; null where nothing is known and some convention may explain it.
+
+        What no convention explains is a fault of the row even where none was learned.
+        """
+        observed = pl.col(self.observed)
+        return observed - pl.coalesce(
+            self.predicted(by), pl.when(self.explainable()).then(None).otherwise(pl.lit(0, dtype=pl.Int32))
+        )
+
+
+def judge(facts: pl.DataFrame, contract: Contract, *, allowed_providers: tuple[str, ...] = ()) -> Judged:
+    """Judge the facts of all shards of a dataset.
 
     Args:
         facts: Frame of `FACT_COLUMNS`, all shards.
         contract: The dataset's contract.
         allowed_providers: Display names; empty = any.
-
-    Returns:
-        The frame with the judged columns, rows in the same order, and what was learned for each group.
     """
-    learned = facts.with_columns(
-        _sound().alias("_sound"),
-        *(h.difference.cast(pl.Int32).alias(f"_c{i}") for i, h in enumerate(_count_hypotheses(contract))),
-        *(h.difference.cast(pl.Int32).alias(f"_p{i}") for i, h in enumerate(_prompt_hypotheses(contract))),
-    )
-    conventions = _learn(learned, contract)
-    names = _count_hypotheses(contract), _prompt_hypotheses(contract)
-    table = pl.DataFrame(
-        [(c.source, c.provider, c.model, c.completion, c.prompt) for c in conventions],
-        schema=dict.fromkeys((*GROUP, "_count", "_prompt"), pl.String),
-        orient="row",
-    )
-    joined = learned.join(table, on=list(GROUP), how="left", nulls_equal=True, maintain_order="left")
-    joined = joined.with_columns(
-        (pl.col("count_difference") - _predicted("_count", "_c", names[0])).alias("count_unexplained"),
-        (pl.col("prompt_difference") - _predicted("_prompt", "_p", names[1])).alias("prompt_unexplained"),
+    completion = _Count("count_difference", "_c", completion_hypotheses(contract))
+    prompt = _Count("prompt_difference", "_p", prompt_hypotheses(contract))
+    reasoning = _Count("_reasoning_difference", "_r", reasoning_hypotheses())
+    rows = facts.with_columns(
+        (pl.col("n_tool_markers").fill_null(0) > 0).alias("_calls"),
+        is_sound().alias("_sound"),
+        # A count of 0 beside a long reasoning is a field that nobody fills in.
+        pl.when(pl.col("reasoning_tokens") > 0).then(pl.col("reasoning_difference")).alias("_reasoning_difference"),
+    ).with_columns(*completion.columns(), *prompt.columns(), *reasoning.columns())
+    conventions = [_learn_group(key, group, completion, prompt, reasoning) for key, group in _groups(rows)]
+    alterations = find_alterations(facts)
+    named = _with_names(rows, conventions).join(
+        _altered(alterations, facts), on=["source", "provider", "model", "mode"], how="left", nulls_equal=True,
+        maintain_order="left",
+    )  # fmt: skip
+    judged = named.with_columns(
+        completion.unexplained("_count").alias("count_unexplained"),
+        prompt.unexplained("_prompt").alias("prompt_unexplained"),
+        # Only a convention that was learned says what this count means: many servers estimate it.
+        (pl.col("_reasoning_difference") - reasoning.predicted("_reasoning")).alias("reasoning_unexplained"),
         _allowed(allowed_providers).alias("provider_allowed"),
+        (pl.col("model").is_not_null() & ~pl.col("notes").list.contains("model_assumed")).alias("model_named"),
     ).with_columns(_reason().alias("evidence_reason"))
-    judged = joined.with_columns(
+    judged = judged.with_columns(
         _evidence().alias("evidence"),
         pl.col("evidence_reason").str.replace("^(contradicted|unverified):", ""),
+        _prompt_evidence().alias("prompt_evidence"),
     )
-    columns = ["evidence", "evidence_reason", "count_unexplained", "prompt_unexplained", "provider_allowed"]
-    return judged.select(*facts.columns, *columns), conventions
+    judged = judge_health(judged).hstack(judge_history(judged))
+    columns = [column.name for column in JUDGED_COLUMNS]
+    return Judged(judged.select(*facts.columns, *columns), conventions, alterations)
 
 
-def _sound() -> pl.Expr:
+# --- learning --------------------------------------------------------------------------------------
+
+
+def is_sound() -> pl.Expr:
     """Rows that can teach a convention: ids rebuilt or given, and nothing wrong with them but the count."""
     from_text = pl.col("ids_source").is_in([str(IdsSource.REBUILT), str(IdsSource.GIVEN)])
     return from_text & pl.col("structure").is_null() & pl.col("text_equal").fill_null(False)
 
 
-def _learn(facts: pl.DataFrame, contract: Contract) -> list[Convention]:
-    counts, prompts = _count_hypotheses(contract), _prompt_hypotheses(contract)
-    conventions = []
-    for key, group in facts.group_by(*GROUP, maintain_order=True):
-        sound = group.filter(pl.col("_sound") & pl.col("count_difference").is_not_null())
-        asked = group.filter(pl.col("prompt_difference").is_not_null())
-        completion, support = _best(sound, "count_difference", "_c", counts)
-        prompt, prompt_support = _best(asked, "prompt_difference", "_p", prompts)
-        if len(asked) and prompt == UNKNOWN and prompt_support == 0:
-            # Nothing explains what was reported: the rows answer another prompt, and each must show it.
-            prompt = COUNTS_ALL
-        source, provider, model = key
-        conventions.append(
-            Convention(
-                source=str(source),
-                provider=None if provider is None else str(provider),
-                model=None if model is None else str(model),
-                completion=completion,
-                completion_support=support,
-                prompt=prompt,
-                prompt_support=prompt_support,
-            )
-        )
-    return conventions
+def _groups(rows: pl.DataFrame) -> Iterator[tuple[tuple[object, ...], pl.DataFrame]]:
+    yield from rows.group_by(*GROUP, maintain_order=True)
 
 
-def _best(rows: pl.DataFrame, column: str, prefix: str, hypotheses: list[_Hypothesis]) -> tuple[str, int]:
-    """The hypothesis that explains most rows, the simpler one of equals; unknown where that is not clear."""
-    hits = rows.select(*((pl.col(column) == pl.col(f"{prefix}{i}")).alias(str(i)) for i in range(len(hypotheses))))
-    matches = [int(hits[str(i)].sum()) for i in range(len(hypotheses))]
-    explained = int(hits.select(pl.any_horizontal(pl.all()).sum()).item()) if len(hits) else 0
-    if explained == 0:
-        return UNKNOWN, 0
-    best = max(range(len(matches)), key=lambda i: (matches[i], -i))
-    mine = hits[str(best)]
-    for rival in range(len(hypotheses)):
-        theirs = hits[str(rival)]
-        only_theirs, only_mine = int((theirs & ~mine).sum()), int((mine & ~theirs).sum())
-        if rival != best and min(only_theirs, only_mine) > MAX_RIVAL_SHARE * explained:
-            return UNKNOWN, 0
-    if best != 0 and int((mine & ~hits["0"]).sum()) < MIN_SUPPORT:
-        return UNKNOWN, 0
-    return hypotheses[best].name, matches[best]
+def _learn_group(
+    key: Sequence[object], group: pl.DataFrame, completion: _Count, prompt: _Count, reasoning: _Count
+) -> Convention:
+    source, provider, model, streamed = key
+    sound = group.filter(pl.col("_sound"))
+    learned = learn(sound, completion.observed, _columns(completion))
+    learned_prompt = learn(group, prompt.observed, _columns(prompt))
+    return Convention(
+        source=str(source),
+        provider=None if provider is None else str(provider),
+        model=None if model is None else str(model),
+        streamed=None if streamed is None else bool(streamed),
+        completion=learned.name,
+        completion_support=learned.support,
+        prompt=learned_prompt.name,
+        prompt_support=learned_prompt.support,
+        learned=learned,
+        learned_reasoning=learn(sound, reasoning.observed, _columns(reasoning)),
+        learned_prompt=learned_prompt,
+        shapes=_learn_shapes(sound, learned, completion),
+    )
 
 
-def _predicted(column: str, prefix: str, hypotheses: list[_Hypothesis]) -> pl.Expr:
-    """The difference that the row's convention predicts; null where the convention is unknown."""
-    predicted = pl.lit(None, dtype=pl.Int32)
-    for i, hypothesis in enumerate(hypotheses):
-        predicted = pl.when(pl.col(column) == hypothesis.name).then(pl.col(f"{prefix}{i}")).otherwise(predicted)
-    return predicted
+def _learn_shapes(sound: pl.DataFrame, whole: Learned, count: _Count) -> dict[tuple[str, bool, bool], Learned]:
+    """Shapes that the group's own convention does not explain, with what was learned from them alone."""
+    shapes: dict[tuple[str, bool, bool], Learned] = {}
+    compared = sound.filter(pl.col(count.observed).is_not_null()).with_columns(pl.lit(whole.name).alias("_whole"))
+    for (mode, truncated, calls), rows in compared.group_by(*SHAPE, maintain_order=True):
+        if len(rows) < MIN_SUPPORT:
+            continue
+        holds = int(rows.select((pl.col(count.observed) == count.predicted("_whole")).sum()).item())
+        if holds >= MIN_EXPLAINED_SHARE * len(rows):
+            continue
+        learned = learn(rows, count.observed, _columns(count))
+        if learned.known:
+            shapes[(str(mode), bool(truncated), bool(calls))] = learned
+    return shapes
+
+
+def _columns(count: _Count) -> list[Hypothesis]:
+    """The hypotheses over the columns that were computed once for all groups."""
+    return [Hypothesis(h.name, pl.col(f"{count.prefix}{i}")) for i, h in enumerate(count.hypotheses)]
+
+
+def _with_names(rows: pl.DataFrame, conventions: Sequence[Convention]) -> pl.DataFrame:
+    """Columns `_count`, `_prompt` and `_reasoning`: the name of the convention of each row."""
+    groups = pl.DataFrame(
+        [(c.source, c.provider, c.model, c.streamed, c.completion, c.prompt, c.learned_reasoning.name)
+         for c in conventions],
+        schema={**_GROUP_TYPES, "_whole": pl.String, "_prompt": pl.String, "_reasoning": pl.String},
+        orient="row",
+    )  # fmt: skip
+    shapes = pl.DataFrame(
+        [(c.source, c.provider, c.model, c.streamed, *shape, learned.name)
+         for c in conventions for shape, learned in c.shapes.items()],
+        schema={**_GROUP_TYPES, "mode": pl.String, "truncated": pl.Boolean, "_calls": pl.Boolean, "_shape": pl.String},
+        orient="row",
+    )  # fmt: skip
+    named = rows.join(groups, on=list(GROUP), how="left", nulls_equal=True, maintain_order="left")
+    named = named.join(shapes, on=[*GROUP, *SHAPE], how="left", nulls_equal=True, maintain_order="left")
+    return named.with_columns(pl.coalesce("_shape", "_whole").alias("_count"))
+
+
+_GROUP_TYPES: dict[str, type[pl.DataType]] = {
+    "source": pl.String, "provider": pl.String, "model": pl.String, "streamed": pl.Boolean,
+}  # fmt: skip
+
+
+def _altered(alterations: Sequence[Alteration], facts: pl.DataFrame) -> pl.DataFrame:
+    """Column `text_altered`: what a group does to text."""
+    found = {(a.source, a.provider, a.model, a.mode): a.code for a in reversed(alterations)}
+    names = ("source", "provider", "model", "mode")
+    return pl.DataFrame(
+        [(*key, code) for key, code in found.items()],
+        schema={**{name: facts.schema[name] for name in names}, "text_altered": pl.String},
+        orient="row",
+    )
+
+
+# --- judging ---------------------------------------------------------------------------------------
 
 
 def _allowed(providers: tuple[str, ...]) -> pl.Expr:
@@ -178,6 +256,7 @@ def _reason() -> pl.Expr:
     """Why a row is not proved, `kind:reason`; null for rows that are. The first that holds."""
     source = pl.col("ids_source")
     own = source.is_in([str(IdsSource.ENGINE), str(IdsSource.LOGPROBS)]).fill_null(False)
+    off = pl.col("count_unexplained").fill_null(0)
     rules: list[tuple[pl.Expr, str]] = [
         (source.is_null(), "unverified:no_ids"),
         (pl.col("structure").is_not_null(), "contradicted:structure"),
@@ -186,11 +265,15 @@ def _reason() -> pl.Expr:
         ((source == str(IdsSource.ENGINE)) & (pl.col("count_difference").fill_null(0) != 0), "contradicted:count"),
         (own, ""),
         ((source == str(IdsSource.REBUILT)) & ~pl.col("reencode_equal").fill_null(True), "contradicted:encoding"),
-        (pl.col("count_unexplained").fill_null(0) != 0, "contradicted:count"),
+        # With a space after each separator the count would agree: the server wrote the arguments anew.
+        ((off != 0) & (off + pl.col("respaced_ids").fill_null(0) == 0), "contradicted:tool_json_reserialised"),
+        (off != 0, "contradicted:count"),
+        (pl.col("reasoning_unexplained").fill_null(0) != 0, "contradicted:reasoning_count"),
         (pl.col("text_equal").is_null(), "unverified:no_text"),
         (~pl.col("rebuild_status").is_in(_SETTLED), "unverified:rebuild_status"),
         (pl.col("completion_tokens").is_null(), "unverified:no_count"),
         (pl.col("count_unexplained").is_null(), "unverified:convention_unknown"),
+        (pl.col("text_altered").is_not_null(), "unverified:text_altered"),
     ]
     reason = pl.lit("")
     for condition, code in reversed(rules):
@@ -212,5 +295,20 @@ def _evidence() -> pl.Expr:
         .then(pl.lit(str(Evidence.ENGINE)))
         .when(pl.col("ids_source") == str(IdsSource.LOGPROBS))
         .then(pl.lit(str(Evidence.LOGPROBS)))
+        .otherwise(pl.lit(str(Evidence.COUNTED)))
+    )
+
+
+def _prompt_evidence() -> pl.Expr:
+    """The same words for the prompt: whether the answer is one to the prompt that we would train on."""
+    return (
+        pl.when(pl.col("n_prompt_ids").is_null())
+        .then(pl.lit(str(Evidence.UNVERIFIED)))
+        .when(pl.col("prompt_unexplained").fill_null(0) != 0)
+        .then(pl.lit(str(Evidence.CONTRADICTED)))
+        .when(pl.col("prompt_ids_source") == str(IdsSource.ENGINE))
+        .then(pl.lit(str(Evidence.ENGINE)))
+        .when(pl.col("prompt_unexplained").is_null())
+        .then(pl.lit(str(Evidence.UNVERIFIED)))
         .otherwise(pl.lit(str(Evidence.COUNTED)))
     )

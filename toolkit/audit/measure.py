@@ -1,13 +1,15 @@
 """The kernel: one shard's rows in, one row of facts each. Pure, and without a loop over rows or ids.
 
-The text is held against the ids twice, and neither time with the engine that rebuilt them: the ids are
-decoded and compared with the text's bytes, and the text is encoded again part by part and compared with
-the ids. Rows on which the fast engine disagrees, and a sample of the others, are judged by the referee.
+The text is encoded again, part by part and with another engine than rebuilt the ids, and compared with them. Rows on
+which the fast engine disagrees, and a sample of the others, are judged by the referee, and their ids are decoded and
+compared with the text's bytes. Ids that encoding the text gives need no decoding: encoders lose nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import polars as pl
@@ -15,10 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.audit.blocks import Block, Bools, Ints, block_of_lists, equal_rows, joined_bytes, take_rows
+from toolkit.audit.calibration import text_classes
+from toolkit.audit.form_faults import FORM_READS, form_faults
+from toolkit.audit.health.facts import HEALTH_READS, health_facts
+from toolkit.audit.onpolicy import history_facts
+from toolkit.audit.specials import TOOL_MARKERS, count_specials, ends_with_terminal, find_specials
 from toolkit.audit.texts import EncodeBatch, Texts, expected_bytes, expected_ids, has_text_without_place
+from toolkit.audit.tools import tool_facts
+from toolkit.columns import FACTS_SCHEMA
 from toolkit.contract import Contract
 from toolkit.errors import ShardError
-from toolkit.records import FACTS_SCHEMA, SOURCES_WITH_PROVIDERS, IdsSource, RebuildStatus
+from toolkit.phrases import SHIPPED, Phrases
+from toolkit.records import SOURCES_WITH_PROVIDERS, IdsSource, RebuildStatus
 from toolkit.vocabulary import Vocabulary
 
 _ROWS_PER_SLICE = 4_096
@@ -26,7 +36,14 @@ _SAMPLED = 1_024
 """One in so many agreeing rows is judged by the referee as well."""
 
 
-def measure(shard: pa.Table, contract: Contract, vocabulary: Vocabulary, *, shard_sha256: str) -> pa.Table:
+def measure(
+    shard: pa.Table,
+    contract: Contract,
+    vocabulary: Vocabulary,
+    *,
+    shard_sha256: str,
+    phrases: Phrases | None = SHIPPED,
+) -> pa.Table:
     """Facts of every row.
 
     Args:
@@ -34,6 +51,7 @@ def measure(shard: pa.Table, contract: Contract, vocabulary: Vocabulary, *, shar
         contract: The contract that the rows are held against.
         vocabulary: Its vocabulary.
         shard_sha256: Names the shard in the facts.
+        phrases: What text health looks for; None switches text health off, and its facts are null.
 
     Returns:
         A table of `FACTS_SCHEMA`, one row for each row of `shard`, in the same order.
@@ -41,8 +59,12 @@ def measure(shard: pa.Table, contract: Contract, vocabulary: Vocabulary, *, shar
     Raises:
         ShardError: a column holds values that this version does not write.
     """
+
+    def facts_of(part: tuple[int, pa.Table]) -> pa.Table:
+        return _measure_slice(part[1], part[0], contract, vocabulary, shard_sha256, phrases)
+
     try:
-        tables = [_measure_slice(part, first, contract, vocabulary, shard_sha256) for first, part in _slices(shard)]
+        tables = _in_order(facts_of, list(_slices(shard)), vocabulary)
     except (pl.exceptions.PolarsError, pa.ArrowException) as error:
         raise ShardError(f"shard {shard_sha256[:16]}…: {str(error).splitlines()[0][:200]}") from None
     return pa.concat_tables(tables) if tables else FACTS_SCHEMA.empty_table()
@@ -54,7 +76,25 @@ def _slices(shard: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield first, shard.slice(first, _ROWS_PER_SLICE)
 
 
-def _measure_slice(rows: pa.Table, first: int, contract: Contract, vocabulary: Vocabulary, sha256: str) -> pa.Table:
+def _in_order(
+    facts_of: Callable[[tuple[int, pa.Table]], pa.Table], slices: Sequence[tuple[int, pa.Table]], vocabulary: Vocabulary
+) -> list[pa.Table]:
+    """Facts of all slices in their order, on all cores: encoders and arrays leave the interpreter to others."""
+    if len(slices) < 2:
+        return list(map(facts_of, slices))
+    vocabulary.make_engines()
+    with ThreadPoolExecutor(max_workers=min(len(slices), _cores())) as pool:
+        return list(pool.map(facts_of, slices))
+
+
+def _cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _measure_slice(
+    rows: pa.Table, first: int, contract: Contract, vocabulary: Vocabulary, sha256: str, phrases: Phrases | None
+) -> pa.Table:
     lists = _column(rows, "output_ids")
     if lists.flatten().null_count:
         raise ShardError(f"shard {sha256[:16]}…: output_ids: expected whole numbers, found null inside a list")
@@ -63,14 +103,20 @@ def _measure_slice(rows: pa.Table, first: int, contract: Contract, vocabulary: V
     facts: dict[str, pa.Array] = {name: _column(rows, name) for name in FACTS_SCHEMA.names if name in rows.schema.names}
     facts["shard"] = pa.array([sha256] * len(rows), pa.string())
     facts["row_index"] = pa.array(np.arange(first, first + len(rows)), pa.int32())
-    counts = _count_specials(ids, contract)
+    specials = find_specials(ids, contract)
+    counts = count_specials(specials, ids, contract)
     truncated = _truncated(rows, ids, has_ids, contract)
     facts |= _id_facts(ids, has_ids, counts)
     facts["n_prompt_ids"] = pc.list_value_length(_column(rows, "prompt_ids"))
     facts["truncated"] = pa.array(truncated)
-    facts["structure"] = _structure(rows, ids, has_ids, counts, truncated, contract)
+    columns = {name: _column(rows, name) for name in FORM_READS}
+    facts["structure"] = form_faults(columns, ids, has_ids, specials, counts, truncated, vocabulary)
     facts |= _text_facts(rows, ids, has_ids, counts, truncated, contract, vocabulary)
+    facts |= tool_facts(rows, truncated, contract, vocabulary.encode_batch)
     facts |= _differences(facts)
+    facts |= history_facts(rows)
+    facts["text_class"] = text_classes(rows)
+    facts |= health_facts({name: _column(rows, name) for name in HEALTH_READS}, ids, has_ids, phrases)
     named = _bools(pc.is_valid(facts["provider"]))
     with_providers = pc.is_in(facts["source"], pa.array(sorted(SOURCES_WITH_PROVIDERS), pa.string()))
     facts["provider_matches_source"] = pa.array(named == _bools(with_providers))
@@ -78,42 +124,6 @@ def _measure_slice(rows: pa.Table, first: int, contract: Contract, vocabulary: V
 
 
 # --- ids ---------------------------------------------------------------------------------------
-
-
-def _count_specials(ids: Block, contract: Contract) -> dict[str, Ints]:
-    """Per row: how many special ids of each kind, and where thinking ends (−1: nowhere).
-
-    Special ids are few, so they are found once and everything else works on those positions alone.
-    """
-    rows = len(ids.lengths)
-    at = np.flatnonzero((ids.ids >= contract.vocabulary.base_tokens) & (ids.ids < contract.vocab_size))
-    value, row = ids.ids[at], ids.rows_at(at)
-
-    def count(wanted: frozenset[int] | set[int]) -> Ints:
-        return np.bincount(row[np.isin(value, list(wanted))], minlength=rows).astype(np.int64)
-
-    begin = {contract.id_of(contract.think.begin)} if contract.think else set()
-    end = {contract.id_of(contract.think.end)} if contract.think else set()
-    end_at = np.full(rows, -1, dtype=np.int64)
-    if end:
-        is_end = np.isin(value, list(end))
-        with_end, index = np.unique(row[is_end], return_index=True)
-        end_at[with_end] = at[is_end][index] - ids.starts[with_end]
-    counts = {
-        "terminal": count(contract.terminal_ids),
-        "begin_think": count(begin),
-        "end_think": count(end),
-        "end_think_at": end_at,
-        "control": np.bincount(row, minlength=rows).astype(np.int64) - count(contract.output_ids() | begin),
-    }
-    if contract.tools is not None:
-        form = contract.tools
-        names = ("section_begin", "section_end", "call_begin", "call_between", "call_end")
-        for name, spelling in zip(
-            names, (form.section_begin, form.section_end, form.call[0], form.call[2], form.call[4]), strict=True
-        ):
-            counts[name] = count({contract.id_of(spelling)})
-    return counts
 
 
 def _id_facts(ids: Block, has_ids: Bools, counts: dict[str, Ints]) -> dict[str, pa.Array]:
@@ -124,7 +134,8 @@ def _id_facts(ids: Block, has_ids: Bools, counts: dict[str, Ints]) -> dict[str, 
         smallest[some] = np.minimum.reduceat(ids.ids, starts[some])
         largest[some] = np.maximum.reduceat(ids.ids, starts[some])
         last[some] = ids.ids[ends[some] - 1]
-    tool_calls = counts.get("call_begin", np.zeros(len(some), dtype=np.int64))
+    none: Ints = np.zeros(len(some), dtype=np.int64)
+    tool_calls = counts.get("call_begin", none)
     return {
         "n_ids": _ints(ids.lengths, has_ids),
         "last_id": _ints(last, some),
@@ -135,20 +146,16 @@ def _id_facts(ids: Block, has_ids: Bools, counts: dict[str, Ints]) -> dict[str, 
         "end_think_at": _ints(counts["end_think_at"], counts["end_think_at"] >= 0),
         "n_begin_think": _ints(counts["begin_think"], has_ids),
         "n_tool_calls": _ints(tool_calls, has_ids),
+        "n_tool_markers": _ints(sum((counts[name] for name in TOOL_MARKERS if name in counts), none), has_ids),
         "n_control_ids": _ints(counts["control"], has_ids),
     }
 
 
-def _ends_with_terminal(ids: Block, contract: Contract) -> Bools:
-    """Whether the last id of each row is a terminal."""
-    some = ids.lengths > 0
-    ended = np.zeros(len(some), dtype=bool)
-    ended[some] = np.isin(ids.ids[(ids.starts + ids.lengths)[some] - 1], list(contract.terminal_ids))
-    return ended
-
-
 def _truncated(rows: pa.Table, ids: Block, has_ids: Bools, contract: Contract) -> Bools:
-    """Whether each answer was cut. SGLang says `length` with a terminal at the cap: engine ids tell by themselves."""
+    """Whether each answer was cut. SGLang says `length` with a terminal at the cap: engine ids tell by themselves.
+
+    A rebuild that closed a cut answer has also said that it is whole: the reasons stand above its word.
+    """
     lengths = pa.array(sorted(contract.finish.length), pa.string())
     says_length = np.zeros(len(rows), dtype=bool)
     for name in ("finish_reason", "native_finish_reason"):
@@ -159,56 +166,9 @@ def _truncated(rows: pa.Table, ids: Block, has_ids: Bools, contract: Contract) -
     source = pc.fill_null(_column(rows, "ids_source"), "")
     engine = _bools(pc.equal(source, str(IdsSource.ENGINE)))
     rebuilt = _bools(pc.equal(source, str(IdsSource.REBUILT)))
-    cut: Bools = np.where(engine, ~_ends_with_terminal(ids, contract), np.where(rebuilt, rebuilt_open, says_length))
+    told = np.where(rebuilt, rebuilt_open | says_length, says_length)
+    cut: Bools = np.where(engine, ~ends_with_terminal(ids, contract), told)
     return np.where(has_ids, cut, says_length)
-
-
-def _structure(
-    rows: pa.Table, ids: Block, has_ids: Bools, counts: dict[str, Ints], truncated: Bools, contract: Contract
-) -> pa.Array:
-    """The first thing that the contract's form forbids."""
-    complete = ~truncated
-    thinks = np.isin(
-        np.asarray(_column(rows, "mode").to_pylist(), dtype=object),
-        [name for name, mode in contract.modes.items() if mode.thinks],
-    ) & (contract.think is not None)
-    engine = _bools(pc.equal(pc.fill_null(_column(rows, "ids_source"), ""), str(IdsSource.ENGINE)))
-    outside = np.zeros(len(has_ids), dtype=bool)
-    strange = np.flatnonzero((ids.ids < 0) | (ids.ids >= contract.vocab_size))
-    outside[ids.rows_at(strange)] = True
-    ended = _ends_with_terminal(ids, contract)
-    opens_tools = counts.get("section_begin", np.zeros(len(has_ids), dtype=np.int64)) > 0
-    begins_inside = counts["begin_think"] > (1 if contract.think_open_in == "completion" else 0)
-    checks: list[tuple[str, Bools]] = [
-        ("empty", ids.lengths == 0),
-        ("id_outside_vocabulary", outside),
-        ("control_id_inside", counts["control"] > 0),
-        ("begin_think_inside", begins_inside),
-        ("think_in_instant_mode", ~thinks & (counts["end_think"] + counts["begin_think"] > 0)),
-        ("end_think_repeated", counts["end_think"] > 1),
-        ("end_think_missing", thinks & complete & (counts["end_think"] == 0) & ~(engine & opens_tools)),
-        ("false_terminal", truncated & (counts["terminal"] > 0)),
-        ("terminal_missing", complete & (counts["terminal"] == 0)),
-        ("terminal_repeated", complete & (counts["terminal"] > 1)),
-        ("terminal_inside", complete & (counts["terminal"] == 1) & ~ended),
-        ("tools_unbalanced", _tools_unbalanced(counts, truncated)),
-    ]
-    codes = np.select([has_ids & wrong for _, wrong in checks], [code for code, _ in checks], default="")
-    return pc.if_else(pc.equal(pa.array(codes, pa.string()), ""), pa.scalar(None, pa.string()), pa.array(codes))
-
-
-def _tools_unbalanced(counts: dict[str, Ints], truncated: Bools) -> Bools:
-    """Section and call ids that do not pair up; a cut answer may leave one of each open."""
-    if "section_begin" not in counts:
-        return np.zeros(len(truncated), dtype=bool)
-    slack = truncated.astype(np.int64)
-    sections = counts["section_begin"] - counts["section_end"]
-    calls = counts["call_begin"] - counts["call_end"]
-    betweens = counts["call_begin"] - counts["call_between"]
-    wrong: Bools = (counts["section_begin"] > 1) | (sections < 0) | (sections > slack)
-    wrong |= (calls < 0) | (calls > slack) | (betweens < 0) | (betweens > slack)
-    wrong |= (counts["call_begin"] > 0) & (counts["section_begin"] == 0)
-    return wrong
 
 
 # --- text --------------------------------------------------------------------------------------
@@ -232,33 +192,51 @@ def _text_facts(
     # The text of a tool section that was cut by the engine's cap is not known: parsers drop half a call.
     exact = _bools(pc.equal(pc.fill_null(_column(rows, "ids_source"), ""), str(IdsSource.REBUILT)))
     cut_tools = ~exact & truncated & (counts.get("section_begin", np.zeros(len(has_ids), dtype=np.int64)) > 0)
-    comparable = has_ids & has_text & ~cut_tools
+    comparable = has_ids & has_text & ~cut_tools & ~_has_raw_calls(rows, counts, contract)
     text_equal = np.zeros(len(rows), dtype=bool)
     reencode_equal = np.zeros(len(rows), dtype=bool)
+    reencoded: Ints = np.zeros(len(rows), dtype=np.int64)
     modes = np.asarray(_column(rows, "mode").to_pylist(), dtype=object)
     for mode in contract.modes:
         chosen = np.flatnonzero(comparable & (modes == mode))
         if len(chosen):
             found = take_rows(ids, chosen)
             wanted = _take_texts(texts, chosen)
-            decoded = joined_bytes(found, vocabulary.token_bytes)
-            same = pc.equal(decoded, expected_bytes(wanted, mode, contract))
             placed = ~has_text_without_place(wanted, mode, contract)
-            text_equal[chosen] = _bools(same) & _all_inside(found, contract) & placed
-            reencode_equal[chosen] = _reencode(found, wanted, mode, contract, vocabulary, rows, chosen) & placed
+            equal, reencoded[chosen], doubtful = _reencode(found, wanted, mode, vocabulary, rows, chosen)
+            same = equal.copy()
+            same[doubtful] = _decodes(found, wanted, doubtful, mode, vocabulary)
+            text_equal[chosen] = same & placed
+            reencode_equal[chosen] = equal & placed
     known_mode = np.isin(modes, list(contract.modes))
     parts = (reasoning, content)
     replaced = [pc.count_substring(pc.fill_null(column, ""), "\ufffd") for column in parts]
     edges = {
-        name: sum(_bools(pc.match_substring_regex(pc.fill_null(c, ""), pattern)).astype(np.int64) for c in parts)
-        for name, pattern in (("leading_spaces", r"^\s"), ("trailing_spaces", r"\s$"))
+        f"{part}_{edge}_space": _edge(column, pattern)
+        for part, column in (("reasoning", reasoning), ("content", content))
+        for edge, pattern in (("leading", r"^\s"), ("trailing", r"\s$"))
     }
     return {
         "text_equal": pa.array(text_equal, mask=~(comparable & known_mode)),
         "reencode_equal": pa.array(reencode_equal, mask=~(comparable & known_mode)),
+        "n_reencoded_ids": _ints(reencoded, comparable & known_mode),
         "n_replaced": pc.add(*replaced).cast(pa.int32()),
-        **{name: _ints(np.asarray(count), has_text) for name, count in edges.items()},
+        **edges,
     }
+
+
+def _has_raw_calls(rows: pa.Table, counts: dict[str, Ints], contract: Contract) -> Bools:
+    """Rows with calls of a form that servers do not return as it was written: nothing can be held against their ids."""
+    if contract.raw_tools is None:
+        return np.zeros(len(rows), dtype=bool)
+    has_calls: Bools = _bools(pc.is_valid(_column(rows, "tool_calls")))
+    return has_calls | (counts["call_begin"] + counts["raw_marker"] > 0)
+
+
+def _edge(column: pa.Array, pattern: str) -> pa.Array:
+    """Whether a part begins or ends in white space; null where it is absent or empty."""
+    found = pc.match_substring_regex(column, pattern)
+    return pc.if_else(pc.equal(pc.binary_length(column), 0), pa.scalar(None, pa.bool_()), found)
 
 
 def _texts_of(rows: pa.Table, ids: Block, counts: dict[str, Ints], truncated: Bools, contract: Contract) -> Texts:
@@ -270,7 +248,7 @@ def _texts_of(rows: pa.Table, ids: Block, counts: dict[str, Ints], truncated: Bo
     some = ids.lengths > 0
     last = np.full(len(some), -1, dtype=np.int64)
     last[some] = ids.ids[(ids.starts + ids.lengths)[some] - 1]
-    own = np.where(_ends_with_terminal(ids, contract), last, -1)
+    own = np.where(ends_with_terminal(ids, contract), last, -1)
     stop, tool = (contract.id_of(contract.terminals[outcome]) for outcome in ("stop", "tool_calls"))
     ruled = np.where(truncated, -1, np.where(has_calls, tool, stop))
     return Texts(
@@ -284,6 +262,8 @@ def _texts_of(rows: pa.Table, ids: Block, counts: dict[str, Ints], truncated: Bo
 
 
 def _take_texts(texts: Texts, chosen: Ints) -> Texts:
+    if len(chosen) == len(texts):
+        return texts
     index = pa.array(chosen)
     return Texts(
         reasoning=texts.reasoning.take(index),
@@ -295,6 +275,14 @@ def _take_texts(texts: Texts, chosen: Ints) -> Texts:
     )
 
 
+def _decodes(ids: Block, texts: Texts, chosen: Ints, mode: str, vocabulary: Vocabulary) -> Bools:
+    """Whether the ids of the chosen rows stand for the very bytes of their text."""
+    found = take_rows(ids, chosen)
+    decoded = joined_bytes(found, vocabulary.token_bytes)
+    wanted = expected_bytes(_take_texts(texts, chosen), mode, vocabulary.contract)
+    return _bools(pc.equal(decoded, wanted)) & _all_inside(found, vocabulary.contract)
+
+
 def _all_inside(ids: Block, contract: Contract) -> Bools:
     """Whether every id of a row is in the vocabulary."""
     inside = np.ones(len(ids.lengths), dtype=bool)
@@ -303,24 +291,22 @@ def _all_inside(ids: Block, contract: Contract) -> Bools:
 
 
 def _reencode(
-    found: Block,
-    wanted: Texts,
-    mode: str,
-    contract: Contract,
-    vocabulary: Vocabulary,
-    rows: pa.Table,
-    chosen: Ints,
-) -> Bools:
-    """Whether the text gives these ids, by the fast engine; the referee decides where it says no, and on a sample."""
-    equal = equal_rows(found, expected_ids(wanted, mode, contract, vocabulary.encode_batch))
+    found: Block, wanted: Texts, mode: str, vocabulary: Vocabulary, rows: pa.Table, chosen: Ints
+) -> tuple[Bools, Ints, Ints]:
+    """Whether the text gives these ids, how many it gives, and which rows the referee judged: those where the fast
+    engine says no, and a sample."""
+    given = expected_ids(wanted, mode, vocabulary.contract, vocabulary.encode_batch)
+    equal, lengths = equal_rows(found, given), given.lengths
     keys = _column(rows, "row_key").take(pa.array(chosen))
     sampled = np.asarray(_sampled(keys), dtype=bool)
     judged = np.flatnonzero(~equal | sampled)
     if len(judged):
         referee: EncodeBatch = vocabulary.referee.encode_batch
-        again = expected_ids(_take_texts(wanted, judged), mode, contract, referee)
+        again = expected_ids(_take_texts(wanted, judged), mode, vocabulary.contract, referee)
         equal[judged] = equal_rows(take_rows(found, judged), again)
-    return equal
+        lengths = lengths.copy()
+        lengths[judged] = again.lengths
+    return equal, lengths, judged
 
 
 def _sampled(keys: pa.Array) -> list[bool]:

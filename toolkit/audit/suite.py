@@ -4,8 +4,11 @@
 
     {"name": "…",
      "expectations": [{"type": "expect_…", "kwargs": {…}, "severity": "critical",
-                       "meta": {"id": "…", "says": "…", "why": "…"}}],
-     "meta": {"tokenproof": {"max_quarantined_share": 0.05}}}
+                       "meta": {"id": "…", "says": "…", "wrong": "…", "why": "…"}}],
+     "meta": {"tokenproof": {"max_quarantined_share": 0.05, "table": "rows"}}}
+
+A suite of table `providers` judges the providers table, a line per provider and mode, not rows: its expectations are
+of the dataset, put nothing into quarantine, and name the providers that fail.
 
 Great Expectations forgives much: it drops an expectation that it does not know, and skips what it does
 not find. Here whatever would not be checked as written is an error, and one message names all of them.
@@ -24,10 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from toolkit.audit.gx.columns import ROW_TYPES, did_you_mean, kwargs_faults, named_columns, show
+from toolkit.audit.gx.columns import ROW_TYPES, SCHEMAS, Table, did_you_mean, kwargs_faults, named_columns, show
 from toolkit.audit.gx.conditions import condition_columns, condition_faults, condition_words
 from toolkit.errors import ConfigError, SuiteError
 from toolkit.records import DEFAULT_MAX_QUARANTINED_SHARE, Json, Severity
+from toolkit.store.files import read_regular
 
 Scope = Literal["row", "dataset"]
 
@@ -36,7 +40,7 @@ _SHIPPED_FOLDERS = (Path(__file__).parents[1] / "expectations", Path(__file__).p
 
 _SUITE_KEYS = frozenset({"name", "expectations", "meta", "id", "notes", "description", "suite_parameters"})
 _EXPECTATION_KEYS = frozenset({"type", "kwargs", "severity", "meta", "id", "notes", "description", "rendered_content"})
-_SETTINGS = frozenset({"max_quarantined_share"})
+_SETTINGS = frozenset({"max_quarantined_share", "table"})
 _ID = re.compile(r"[a-z0-9_]{1,48}")
 _DERIVED_ID_LENGTH = 40
 _TYPE_PREFIXES = ("expect_column_pair_values_", "expect_column_values_", "expect_column_", "expect_table_", "expect_")
@@ -53,6 +57,7 @@ class Expectation:
         scope: `row` where each row passes or fails, else `dataset`.
         mostly: The share of rows that must pass, 0 < mostly ≤ 1; None where the file states none.
         says: One sentence for reports: what must hold.
+        wrong: One sentence for reports: what is wrong where it fails; None where the file gives none.
         why: The reason for `mostly` and severity, where the file gives one.
     """
 
@@ -64,6 +69,7 @@ class Expectation:
     mostly: float | None
     says: str
     why: str | None
+    wrong: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -80,6 +86,7 @@ class Suite:
         path: Where it was read, as the user named it; begins every message about it.
         sha256: Of the file's bytes.
         max_quarantined_share: The largest share of rows that may fail a critical expectation, 0 to 1.
+        table: What it judges: `rows` (the judged facts) or `providers`.
     """
 
     name: str
@@ -87,6 +94,7 @@ class Suite:
     sha256: str
     max_quarantined_share: float
     expectations: tuple[Expectation, ...]
+    table: Table = "rows"
 
 
 def read_suite(path: Path) -> Suite:
@@ -96,7 +104,7 @@ def read_suite(path: Path) -> Suite:
         SuiteError: The file cannot be read, or has something that would not be checked as written.
     """
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except OSError as error:
         raise SuiteError(f"{path}: cannot read the suite: {error.strerror or error}") from error
     return parse_suite(content, str(path))
@@ -113,10 +121,11 @@ def parse_suite(content: bytes, where: str) -> Suite:
     if not isinstance(document, dict):
         raise SuiteError(f"{where}: expected a JSON object, found {show(document)}")
     faults += _suite_faults(document)
+    table = _table_of(document)
     items = document.get("expectations")
     entries = list(enumerate(items)) if isinstance(items, list) else []
     for number, item in entries:
-        faults += (f"expectations[{number}]: {fault}" for fault in _expectation_faults(item))
+        faults += (f"{place_of(number, _given_id(item))}: {fault}" for fault in _expectation_faults(item, table))
     faults += _id_faults(item for _, item in entries)
     if entries and not any(_is_critical(item) for _, item in entries):
         faults.append("expectations: expected at least one of severity critical, found none: nothing closes the gate")
@@ -126,9 +135,16 @@ def parse_suite(content: bytes, where: str) -> Suite:
         name=document["name"],
         path=where,
         sha256=hashlib.sha256(content).hexdigest(),
-        max_quarantined_share=float(_settings(document).get("max_quarantined_share", DEFAULT_MAX_QUARANTINED_SHARE)),
-        expectations=_expectations([item for _, item in entries]),
+        max_quarantined_share=_max_quarantined_share(document, table),
+        expectations=_expectations([item for _, item in entries], table),
+        table=table,
     )
+
+
+def place_of(number: int, name: str | None) -> str:
+    """Where an expectation stands in its file: `expectations[4] (terminal_last)`; without a name the index alone."""
+    named = name is not None and _ID.fullmatch(name)
+    return f"expectations[{number}]" + (f" ({name})" if named else "")
 
 
 def shipped_suite(name: str) -> Path:
@@ -199,12 +215,17 @@ def _suite_faults(document: Mapping[str, Json]) -> Iterator[str]:
         yield f"meta.tokenproof: expected an object, found {show(settings)}"
         return
     yield from _unknown_keys(settings, _SETTINGS, "meta.tokenproof: ")
+    table = settings.get("table", "rows")
+    if not isinstance(table, str) or table not in SCHEMAS:
+        yield f"meta.tokenproof.table: expected one of {', '.join(SCHEMAS)}, found {show(table)}"
+    elif table != "rows" and "max_quarantined_share" in settings:
+        yield f"meta.tokenproof.max_quarantined_share: a suite of table {table} puts no row into quarantine"
     share = settings.get("max_quarantined_share", DEFAULT_MAX_QUARANTINED_SHARE)
     if not _is_number(share) or not 0 <= share <= 1:
         yield f"meta.tokenproof.max_quarantined_share: expected a number from 0 to 1, found {show(share)}"
 
 
-def _expectation_faults(item: Json) -> Iterator[str]:
+def _expectation_faults(item: Json, table: Table) -> Iterator[str]:
     if not isinstance(item, dict):
         yield f"expected an object, found {show(item)}"
         return
@@ -230,8 +251,8 @@ def _expectation_faults(item: Json) -> Iterator[str]:
             f"{show(kwargs['condition_parser'])}: write row_condition as an object, not as a string"
         )
     if kwargs.get("row_condition") is not None:
-        yield from condition_faults(kwargs["row_condition"], "kwargs.row_condition")
-    yield from kwargs_faults(type_name if isinstance(type_name, str) else "", kwargs)
+        yield from condition_faults(kwargs["row_condition"], "kwargs.row_condition", SCHEMAS[table])
+    yield from kwargs_faults(type_name if isinstance(type_name, str) else "", kwargs, SCHEMAS[table])
 
 
 def _meta_faults(meta: Json) -> Iterator[str]:
@@ -240,7 +261,7 @@ def _meta_faults(meta: Json) -> Iterator[str]:
         return
     if "id" in meta and not (isinstance(meta["id"], str) and _ID.fullmatch(meta["id"])):
         yield f"meta.id: expected 1 to 48 of a-z, 0-9 and _, found {show(meta['id'])}"
-    for key in ("says", "why"):
+    for key in ("says", "wrong", "why"):
         if key in meta:
             yield from _text_fault(meta[key], f"meta.{key}")
 
@@ -250,7 +271,8 @@ def _id_faults(items: Iterable[Json]) -> Iterator[str]:
     for number, item in enumerate(items):
         name = _given_id(item)
         if name is not None and name in first:
-            yield f"expectations[{number}]: meta.id: expected unique ids, found {show(name)} as in [{first[name]}]"
+            place = place_of(number, name)
+            yield f"{place}: meta.id: expected unique ids, found {show(name)} as in [{first[name]}]"
         elif name is not None:
             first[name] = number
 
@@ -290,17 +312,30 @@ def _settings(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return settings
 
 
+def _table_of(document: Mapping[str, Any]) -> Table:
+    """The table that a suite names; rows where it names none, or none that there is."""
+    meta = document.get("meta")
+    settings = meta.get("tokenproof") if isinstance(meta, dict) else None
+    return "providers" if isinstance(settings, dict) and settings.get("table") == "providers" else "rows"
+
+
+def _max_quarantined_share(document: Mapping[str, Any], table: Table) -> float:
+    """What the file states, else the default; a suite that quarantines nothing bounds nothing."""
+    default = DEFAULT_MAX_QUARANTINED_SHARE if table == "rows" else 1.0
+    return float(_settings(document).get("max_quarantined_share", default))
+
+
 def _given_id(item: Json) -> str | None:
     meta = item.get("meta") if isinstance(item, dict) else None
     name = meta.get("id") if isinstance(meta, dict) else None
     return name if isinstance(name, str) else None
 
 
-def _expectations(items: list[dict[str, Any]]) -> tuple[Expectation, ...]:
+def _expectations(items: list[dict[str, Any]], table: Table) -> tuple[Expectation, ...]:
     taken = {name for item in items if (name := _given_id(item))}
     made = []
     for item in items:
-        expectation = _expectation(item)
+        expectation = _expectation(item, table)
         if not expectation.id:
             expectation = dataclasses.replace(expectation, id=_derived_id(expectation, taken))
             taken.add(expectation.id)
@@ -308,7 +343,7 @@ def _expectations(items: list[dict[str, Any]]) -> tuple[Expectation, ...]:
     return tuple(made)
 
 
-def _expectation(item: dict[str, Any]) -> Expectation:
+def _expectation(item: dict[str, Any], table: Table) -> Expectation:
     """One expectation; its id is "" where the file gives none."""
     optional = ("row_condition", "condition_parser")
     kwargs = {k: v for k, v in item.get("kwargs", {}).items() if v is not None or k not in optional}
@@ -319,10 +354,11 @@ def _expectation(item: dict[str, Any]) -> Expectation:
         type=item["type"],
         kwargs=kwargs,
         severity=Severity(item.get("severity", Severity.CRITICAL)),
-        scope="row" if item["type"] in ROW_TYPES else "dataset",
+        scope="row" if table == "rows" and item["type"] in ROW_TYPES else "dataset",
         mostly=float(kwargs["mostly"]) if "mostly" in kwargs else None,
         says=meta.get("says") or (description if isinstance(description, str) else None) or _sentence(item, kwargs),
         why=meta.get("why"),
+        wrong=meta.get("wrong"),
     )
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from toolkit.audit.blocks import Block, Bools, Ints, constant_block, gather_rows, side_by_side
 from toolkit.contract import Contract
-from toolkit.vocabulary import Ids, Offsets
+from toolkit.engines import Ids, Offsets
 
 EncodeBatch = Callable[[Sequence[str]], tuple[Ids, Offsets]]
 
@@ -169,23 +169,27 @@ def _encoded(texts: Sequence[str], encode: EncodeBatch) -> Block:
 # --- tool sections -------------------------------------------------------------------------------
 
 
-def _calls_of(texts: Texts) -> _Calls:
-    """The calls of the JSON column, decoded by polars."""
-    column = pl.Series("calls", texts.tool_calls.cast(pa.large_string()), dtype=pl.String)
-    frame = (
-        pl.DataFrame({"row": np.arange(len(texts)), "calls": column})
+def frame_of_calls(column: pa.Array) -> pl.DataFrame:
+    """All calls of a JSON column, in order, decoded by polars: row, id, name, arguments; null strings are empty."""
+    if column.null_count == len(column):
+        return pl.DataFrame(schema={"row": pl.Int64, "id": pl.String, "name": pl.String, "arguments": pl.String})
+    texts = pl.Series("calls", column.cast(pa.large_string()), dtype=pl.String)
+    return (
+        pl.DataFrame({"row": np.arange(len(column)), "calls": texts})
         .filter(pl.col("calls").is_not_null())
         .with_columns(pl.col("calls").str.json_decode(_CALLS))
         .explode("calls")
         .unnest("calls")
+        .with_columns(pl.col("id", "name", "arguments").fill_null(""))
     )
+
+
+def _calls_of(texts: Texts) -> _Calls:
+    frame = frame_of_calls(texts.tool_calls)
     row = frame["row"].to_numpy().astype(np.int64)
     is_last = np.append(row[1:] != row[:-1], True) if len(row) else np.zeros(0, dtype=bool)
     return _Calls(
-        row=row,
-        id=frame["id"].fill_null("").to_list(),
-        arguments=frame["arguments"].fill_null("").to_list(),
-        open=is_last & texts.cut[row],
+        row=row, id=frame["id"].to_list(), arguments=frame["arguments"].to_list(), open=is_last & texts.cut[row]
     )
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from toolkit import __version__
+
+if TYPE_CHECKING:
+    from toolkit.report.console import Advance
 
 app = typer.Typer(
     name="tokenproof",
@@ -41,15 +47,32 @@ def printable(message: str) -> str:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document on one line."""
+    """Print one JSON document on one line; a stream that is not UTF-8 gets escapes that JSON knows."""
     import msgspec
 
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    text = msgspec.json.encode(value).decode()
+    if (sys.stdout.encoding or "").lower().replace("-", "") != "utf8":
+        text = json.dumps(json.loads(text))
+    sys.stdout.write(text + "\n")
 
 
 def say(line: str) -> None:
     """Print one line for people."""
     print(printable(line))
+
+
+@contextmanager
+def counting(title: str, total: int | None = None) -> Iterator[Advance]:
+    """Show how far a stage is, on standard error: `with counting("merge", rows) as advance: stage(…, advance=advance)`.
+
+    Args:
+        title: What is being done.
+        total: How many there are to do; None where only the stage will find out.
+    """
+    from toolkit.report.console import progress
+
+    with progress(title, total, enabled=is_terminal()) as advance:
+        yield advance
 
 
 @app.callback(invoke_without_command=True)

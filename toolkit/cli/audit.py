@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.app import DatasetName, Form, Format, Root, app, is_terminal, print_json, terminal_width
+from toolkit.cli.app import (
+    DatasetName,
+    Form,
+    Format,
+    Root,
+    app,
+    counting,
+    is_terminal,
+    print_json,
+    printable,
+    terminal_width,
+)
 from toolkit.cli.places import contract_of, settings_of, suites_of, vocabulary_of, workspace_of
 from toolkit.errors import EXIT_GATE_CLOSED, EXIT_INCOMPLETE, EXIT_PASSED
 
@@ -30,51 +41,56 @@ def audit(
     """Audit every row and write verdict, reports and quarantine to reports/NAME/. Exit 0: it may be merged."""
     from toolkit.accounting import accounting
     from toolkit.audit.run import audit as run
-    from toolkit.report.console import progress, render_verdict
+    from toolkit.report.console import render_verdict
+    from toolkit.store.shards import read_live
+    from toolkit.store.verdicts import REPORT_NAMES
 
     workspace = workspace_of(root)
     dataset = workspace.find_dataset(name)
     settings = settings_of(workspace).dataset(dataset.name)
     contract = contract_of(workspace, settings)
     suites = suites_of(workspace, settings, contract, suite)
-    with progress(f"audit {dataset.name}", None, enabled=is_terminal()) as advance:
+    counts = accounting(dataset, contract, settings)
+    with counting(f"audit {dataset.name}", read_live(dataset).rows) as advance:
         verdict = run(
             dataset,
             contract,
             lambda: vocabulary_of(contract),
             suites,
-            accounting(dataset, contract, settings),
+            counts,
             allowed_providers=settings.providers,
+            report=lambda verdict: write_reports(dataset, verdict),
+            tell=lambda sentence: print(printable(f"{dataset.name}: {sentence}"), file=sys.stderr),
             advance=advance,
         )
-    page = write_reports(dataset, verdict)
     if form is Form.JSON:
         print_json(verdict)
     else:
-        sys.stdout.write(
-            render_verdict(verdict, report=str(page), colour=is_terminal(sys.stdout), width=terminal_width())
-        )
+        page = str(dataset.reports / REPORT_NAMES[0])
+        sys.stdout.write(render_verdict(verdict, report=page, colour=is_terminal(sys.stdout), width=terminal_width()))
     raise typer.Exit(exit_code_of(verdict))
 
 
 def exit_code_of(verdict: Verdict) -> int:
-    """0 passed; 1 an expectation closed the gate; 3 rows could not be read, or the dataset is unfinished."""
-    if verdict.unreadable:
+    """0 passed; 1 an expectation closed the gate; 3 rows could not be read, or there are none, or not yet all."""
+    if verdict.unreadable or not verdict.rows:
         return EXIT_INCOMPLETE
     if not verdict.passed:
         return EXIT_GATE_CLOSED
     return EXIT_PASSED if verdict.complete else EXIT_INCOMPLETE
 
 
-def write_reports(dataset: Dataset, verdict: Verdict) -> Path:
-    """Write index.html, junit.xml and summary.md; the path of the page."""
+def write_reports(dataset: Dataset, verdict: Verdict) -> None:
+    """Write index.html, junit.xml and summary.md.
+
+    Raises:
+        StoreError: one of them cannot be written.
+    """
     from toolkit.report.html import render_html
     from toolkit.report.junit import render_junit
     from toolkit.report.summary import render_summary
     from toolkit.store.files import write_atomic
+    from toolkit.store.verdicts import REPORT_NAMES
 
-    page = dataset.reports / "index.html"
-    write_atomic(page, render_html(verdict).encode())
-    write_atomic(dataset.reports / "junit.xml", render_junit(verdict).encode())
-    write_atomic(dataset.reports / "summary.md", render_summary(verdict).encode())
-    return page
+    for name, render in zip(REPORT_NAMES, (render_html, render_junit, render_summary), strict=True):
+        write_atomic(dataset.reports / name, render(verdict).encode())

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.app import Form, Format, Root, app, is_terminal, print_json, say
+from toolkit.cli.app import Form, Format, Root, app, counting, print_json, say
 from toolkit.cli.places import contract_of, settings_of, vocabulary_of, workspace_of
+
+if TYPE_CHECKING:
+    from toolkit.importing import ImportCounts
+    from toolkit.store.workspace import Dataset
+
+_DECIDED_BY = {
+    "provider": "the reply names its provider",
+    "url": "by the host of the URL",
+    "option": "as --source says",
+    "default": "nothing in the line says; --source NAME sets it",
+}
 
 
 @app.command("import")
@@ -20,7 +32,10 @@ def import_(
     root: Root = Path(),
     mode: Annotated[str | None, typer.Option(help="Mode of lines that state none.")] = None,
     model: Annotated[str | None, typer.Option(help="Model of lines that name none.")] = None,
-    source: Annotated[str | None, typer.Option(help="Source of lines that do not show theirs.")] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(help="Source of lines that name neither a provider nor OpenRouter's URL: sglang, vllm, …"),
+    ] = None,
     contract_name: Annotated[str | None, typer.Option("--contract", help="Contract; else the configured one.")] = None,
     local_ids_are_engine: Annotated[
         bool,
@@ -30,27 +45,88 @@ def import_(
             "provider never do).",
         ),
     ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Make rows anew that are there from the same lines, but with another mode, model, source, prompt or "
+            "word about their ids. Rows without their prompt are made anew in any case once prompts.jsonl has it.",
+        ),
+    ] = False,
     form: Format = Form.TEXT,
 ) -> None:
     """Import answers that you already have."""
-    from toolkit.importing import ImportOptions, import_files
-    from toolkit.report.console import progress
+    from toolkit.importing import ImportOptions, check_options, count_lines, import_files
 
     workspace = workspace_of(root)
     dataset = workspace.dataset_named(name)
     contract = contract_of(workspace, settings_of(workspace).dataset(dataset.name), contract_name)
-    options = ImportOptions(mode=mode, model=model, source=source, local_ids_are_engine=local_ids_are_engine)
-    with progress(f"import into {dataset.name}", None, enabled=is_terminal()) as advance:
-        counts = import_files(dataset, files, contract, vocabulary_of(contract), options, advance)
+    options = ImportOptions(
+        mode=mode, model=model, source=source, local_ids_are_engine=local_ids_are_engine, replace=replace
+    )
+    check_options(options, contract)
+    lines = count_lines(files)
+    vocabulary = vocabulary_of(contract)
+    with counting(f"import into {dataset.name}", lines) as advance:
+        counts = import_files(dataset, files, contract, vocabulary, options, advance)
     if form is Form.JSON:
         print_json({"dataset": dataset.name, **counts.as_json()})
         return
-    say(
-        f"{dataset.name}: {counts.lines:,} lines = {counts.rows:,} rows + {counts.failures:,} failures + "
+    for line in summary_of(dataset, counts):
+        say(line)
+
+
+def summary_of(dataset: Dataset, counts: ImportCounts) -> Iterator[str]:
+    """What became of the lines, in words: sums first, then what was decided for them, then what is to be done."""
+    replaced = f"{counts.replaced:,} replaced + " if counts.replaced else ""
+    yield (
+        f"{dataset.name}: {counts.lines:,} lines = {counts.rows:,} rows + {replaced}{counts.failures:,} failures + "
         f"{counts.already_there:,} already there"
     )
-    for title, counted in (("failures", counts.by_reason), ("assumed", counts.assumed), ("rows", counts.statuses)):
-        if counted:
-            say(f"  {title}: " + ", ".join(f"{count:,} {what}" for what, count in counted.most_common()))
+    if counts.by_reason:
+        yield f"  failures: {_tally(counts.by_reason)}"
+    if counts.statuses:
+        yield f"  rows: {_tally(counts.statuses)}"
+    for source, decided_by in counts.sources.items():
+        for what, count in decided_by.most_common():
+            yield f"  source {source}: {count:,} rows ({_DECIDED_BY[what]})"
+    for what, values in counts.assumed.items():
+        yield f"  assumed, as the line states none: {what} " + ", ".join(
+            f"{v} ({n:,})" for v, n in values.most_common()
+        )
+    yield from _warnings(dataset, counts)
     if counts.failures:
-        say(f"  each failure with its line and reason: {dataset.failures}")
+        yield f"  each failure with its line and reason: {dataset.failures}"
+
+
+def _warnings(dataset: Dataset, counts: ImportCounts) -> Iterator[str]:
+    yield from _source_warnings(counts)
+    if counts.differently:
+        yield (
+            f"  of the rows already there, some were made with other options ({_tally(counts.differently)}); they stay "
+            "as they were; --replace makes them anew"
+        )
+    if counts.prompt_unknown:
+        yield (
+            f"  warning: the prompt of {counts.prompt_unknown:,} rows is not known, and merge writes no row without "
+            f"prompt ids: put the prompts, with the same ids, into {dataset.prompts} and import again"
+        )
+    others = {why: n for why, n in counts.without_prompt_ids.items() if why != "prompt_unknown"}
+    if others:
+        yield f"  warning: rows without prompt ids, which merge does not write: {_tally(others)}"
+
+
+def _source_warnings(counts: ImportCounts) -> Iterator[str]:
+    from toolkit.records import Source
+
+    known = sorted(map(str, Source))
+    odd = {source: decided.total() for source, decided in counts.sources.items() if source not in known}
+    if odd:
+        yield (
+            f"  warning: the shipped suites take rows of {', '.join(known)} only, and refuse {_tally(odd)}: where one "
+            "of the three is meant, import again with --source NAME --replace"
+        )
+
+
+def _tally(counted: Mapping[str, int]) -> str:
+    return ", ".join(f"{n:,} {what}" for what, n in sorted(counted.items(), key=lambda item: (-item[1], item[0])))

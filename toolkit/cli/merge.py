@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.app import Form, Format, Root, app, is_terminal, print_json, say
-from toolkit.cli.places import contract_of, settings_of, suite_name, suite_path, workspace_of
+from toolkit.cli.app import Form, Format, Root, app, counting, print_json, printable, say
+from toolkit.cli.places import contract_of, settings_of, suite_name, suite_path, vocabulary_of, workspace_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from toolkit.config import DatasetSettings
+    from toolkit.errors import GateClosed
+    from toolkit.gate import OpenGate
+    from toolkit.store.workspace import Dataset, Workspace
 
 
 @app.command()
@@ -21,26 +30,24 @@ def merge(
 ) -> None:
     """Merge audited datasets into one shuffled train set. Refuses whatever was not proved as it lies there now."""
     from toolkit.errors import GateClosed
-    from toolkit.gate import open_gate
+    from toolkit.manifest import check_replaceable
     from toolkit.merge import merge as run
     from toolkit.merge import render_manifest
-    from toolkit.report.console import progress
 
     workspace = workspace_of(root)
     settings = settings_of(workspace)
+    datasets = list(dict.fromkeys(workspace.find_dataset(name) for name in names))
+    check_replaceable(output)
     gates, closed = [], []
-    for dataset in dict.fromkeys(workspace.find_dataset(name) for name in names):
-        of_dataset = settings.dataset(dataset.name)
-        contract = contract_of(workspace, of_dataset)
-        suites = [(suite_name(n), suite_path(workspace, n)) for n in of_dataset.suites or (contract.name,)]
-        try:
-            gates.append(open_gate(dataset, contract, suites))
-        except GateClosed as error:
-            closed.append(error)
+    with counting("prove", sum(map(_rows_of, datasets))) as advance:
+        for dataset in datasets:
+            try:
+                gates.append(_open(workspace, dataset, settings.dataset(dataset.name), advance))
+            except GateClosed as error:
+                closed.append(error)
     if closed:
-        reasons = [reason for error in closed for reason in error.reasons]
-        raise GateClosed("\n".join(str(error) for error in closed), reasons)
-    with progress("merge", None, enabled=is_terminal()) as advance:
+        _refuse(closed, form)
+    with counting("merge", 2 * sum(gate.live.rows for gate in gates)) as advance:
         manifest = run(gates, output, seed=seed, advance=advance)
     if form is Form.JSON:
         print_json(manifest)
@@ -48,3 +55,62 @@ def merge(
     for line in render_manifest(manifest):
         say(line)
     say(f"train set: {output}")
+
+
+def _rows_of(dataset: Dataset) -> int:
+    """Rows that shards.json lists; 0 where it cannot be read, which the gate will say."""
+    from toolkit.errors import StoreError
+    from toolkit.store.shards import read_live
+
+    try:
+        return read_live(dataset).rows
+    except StoreError:
+        return 0
+
+
+def _open(
+    workspace: Workspace, dataset: Dataset, settings: DatasetSettings, advance: Callable[[int], None]
+) -> OpenGate:
+    from toolkit.accounting import accounting
+    from toolkit.audit.recheck import Rechecker
+    from toolkit.gate import open_gate
+
+    contract = contract_of(workspace, settings)
+    suites = [(suite_name(name), suite_path(workspace, name)) for name in settings.suites or (contract.name,)]
+    recheck = Rechecker(
+        dataset=dataset,
+        contract=contract,
+        suites=[path for _, path in suites],
+        allowed_providers=settings.providers,
+        load_vocabulary=lambda: vocabulary_of(contract),
+        account=lambda: accounting(dataset, contract, settings),
+        tell=lambda sentence: print(printable(f"{dataset.name}: {sentence}"), file=sys.stderr),
+        advance=advance,
+    )
+    return open_gate(dataset, contract, suites, allowed_providers=settings.providers, recheck=recheck)
+
+
+def _refuse(closed: Sequence[GateClosed], form: Form) -> None:
+    """Name every reason of every dataset, for machines by dataset, and end.
+
+    Raises:
+        GateClosed: of all of them, for people.
+        typer.Exit: where machines were told.
+    """
+    from toolkit.errors import EXIT_GATE_CLOSED, GateClosed
+
+    reasons = [reason for error in closed for reason in error.reasons]
+    message = "\n".join(str(error) for error in closed)
+    if form is not Form.JSON:
+        raise GateClosed(message, reasons)
+    datasets = [{"dataset": e.dataset, "reasons": e.reasons, "next": e.commands} for e in closed]
+    print_json(
+        {
+            "error": "GateClosed",
+            "exit_code": EXIT_GATE_CLOSED,
+            "message": printable(message),
+            "reasons": reasons,
+            "datasets": datasets,
+        }
+    )
+    raise typer.Exit(EXIT_GATE_CLOSED)

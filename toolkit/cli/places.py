@@ -14,13 +14,21 @@ if TYPE_CHECKING:
 
 
 def workspace_of(root: Path) -> Workspace:
-    """The workspace in the folder `root`."""
+    """The workspace in the folder `root`.
+
+    Raises:
+        ConfigError: it is no folder.
+    """
     from toolkit.errors import ConfigError
     from toolkit.store.workspace import Workspace
 
-    if not root.is_dir():
-        raise ConfigError(f"--root {root}: expected a folder")
-    return Workspace(root)
+    try:
+        if root.is_dir():
+            return Workspace(root)
+        found = "a file" if root.exists() else "nothing of that name"
+    except OSError as error:
+        found = error.strerror or str(error)
+    raise ConfigError(f"--root {str(root)[:200]}: expected a folder, found {found}")
 
 
 def settings_of(workspace: Workspace) -> Settings:
@@ -32,9 +40,22 @@ def settings_of(workspace: Workspace) -> Settings:
 
 def contract_of(workspace: Workspace, settings: DatasetSettings, name: str | None = None) -> Contract:
     """The contract called `name`, or the configured one."""
-    from toolkit.contract import read_contract
+    return contract_named(workspace, name or settings.contract)
 
-    return read_contract(name or settings.contract, folder=workspace.contracts)
+
+def contract_named(workspace: Workspace, name: str) -> Contract:
+    """A contract by name or path; relative paths in it or to it count from here, else from the workspace."""
+    import msgspec
+
+    from toolkit.contract import is_contract_path, read_contract
+
+    named = _here_or_below(workspace, Path(name)) if is_contract_path(name) else name
+    contract = read_contract(named, folder=workspace.contracts)
+    kind, _, folder = contract.vocabulary.source.partition(":")
+    if kind != "folder":
+        return contract
+    source = f"folder:{_here_or_below(workspace, Path(folder).expanduser())}"
+    return msgspec.structs.replace(contract, vocabulary=msgspec.structs.replace(contract.vocabulary, source=source))
 
 
 def vocabulary_of(contract: Contract) -> Vocabulary:
@@ -62,9 +83,16 @@ def suite_name(name: str) -> str:
 def suite_path(workspace: Workspace, name: str) -> Path:
     """A suite by path, or by name from expectations/, else the shipped one."""
     from toolkit.audit.suite import shipped_suite
+    from toolkit.store.files import stands
 
     if name.endswith(".json") or "/" in name:
-        path = Path(name)
-        return path if path.exists() or path.is_absolute() else workspace.root / path
+        return _here_or_below(workspace, Path(name))
     own = workspace.expectations / f"{name}.json"
-    return own if own.exists() else shipped_suite(name)
+    return own if stands(own) else shipped_suite(name)
+
+
+def _here_or_below(workspace: Workspace, path: Path) -> Path:
+    """A path as it is if it leads somewhere from here, else from the workspace's folder."""
+    from toolkit.store.files import stands
+
+    return path if path.is_absolute() or stands(path) else workspace.root / path

@@ -10,6 +10,9 @@ from toolkit.errors import StoreError
 from toolkit.records import Entry, Failure
 from toolkit.store.journal import LineWriter
 
+_GATHER_S = 0.005
+"""How long records gather: at thousands a second a flush for each would be most of the work."""
+
 
 class GroupCommit:
     """Writes to several files, and flushes them together while further records gather."""
@@ -38,6 +41,7 @@ class GroupCommit:
         """Flush what has gathered, again and again. A failed flush fails all who wait, and ends it."""
         while True:
             await self._written.wait()
+            await asyncio.sleep(_GATHER_S)
             self._written.clear()
             batch, self._waiting = self._waiting, []
             try:

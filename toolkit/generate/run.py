@@ -3,40 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import signal
-import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from toolkit.config import DatasetSettings, EndpointSettings, Secret, check_endpoint, is_loopback
+from toolkit.config import DatasetSettings, EndpointSettings, check_endpoint, is_loopback
 from toolkit.contract import Contract
-from toolkit.errors import StoreError, TransientError
-from toolkit.generate.commit import GroupCommit, group_commit
-from toolkit.generate.openrouter import body_of, chat_url, headers_of
-from toolkit.generate.outcome import Answered, Judge, Refused
-from toolkit.generate.plan import Planned, final_failures, plan_asks, split_answered
-from toolkit.generate.retry import Backoff
-from toolkit.generate.seal import check_contract, rows_there, seal_held
-from toolkit.generate.summary import RunSummary, shown
+from toolkit.errors import ConfigError, PromptsError, StoreError
+from toolkit.generate.budget import Budget
+from toolkit.generate.collecting import rare_collections
+from toolkit.generate.commit import group_commit
+from toolkit.generate.engine import Engine, Work
+from toolkit.generate.halt import Sleep
+from toolkit.generate.lanes import Asker, Lane
+from toolkit.generate.loop import run_async
+from toolkit.generate.preparing import Job, Prepared, prepare
+from toolkit.generate.reporting import Reporter
+from toolkit.generate.signals import interrupts
+from toolkit.generate.status import RunStatus
+from toolkit.generate.summary import RunSummary
 from toolkit.generate.transport import Transport
-from toolkit.rows import RowBuilder
-from toolkit.store.files import sole_writer
-from toolkit.store.journal import LineWriter, read_failures
-from toolkit.store.prompts import read_prompts
-from toolkit.store.shards import read_live
+from toolkit.generate.watching import AccountWatch
+from toolkit.sealing import seal_held
 from toolkit.store.workspace import Dataset
 from toolkit.vocabulary import Vocabulary
-from toolkit.wire import dump_json
 
-_HOPELESS_AFTER = 16
-"""Asks that fail for the endpoint's sake before a run that has no answer yet gives up."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a run needs of the world; tests bring their own.
+
+    Attributes:
+        transport: Sends requests; its owner closes it. A client of our own when None.
+        sleep: Waits, in seconds.
+        clock: Seconds since 1970.
+        ticks: Seconds from any start, that never go back.
+        chance: A random number from 0 to 1.
+    """
+
+    transport: Transport | None = None
+    sleep: Sleep = asyncio.sleep
+    clock: Callable[[], float] = time.time
+    ticks: Callable[[], float] = time.monotonic
+    chance: Callable[[], float] = random.random
 
 
 def generate(
@@ -46,257 +58,167 @@ def generate(
     contract: Contract,
     vocabulary: Vocabulary,
     *,
+    dollars: float | None = None,
     advance: Callable[[int], None] = lambda _: None,
-    transport: Transport | None = None,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    clock: Callable[[], float] = time.time,
-    chance: Callable[[], float] = random.random,
+    watch: Callable[[RunStatus], None] = lambda _: None,
+    surroundings: Surroundings | None = None,
 ) -> RunSummary:
-    """Ask for everything in prompts.jsonl that has no row, and seal the answers.
+    """Ask for everything in prompts.jsonl that has no row, and seal the answers; see `generate_all`."""
+    job = Job(dataset=dataset, settings=settings, endpoint=endpoint, contract=contract, vocabulary=vocabulary)
+    return generate_all([job], dollars=dollars, advance=advance, watch=watch, surroundings=surroundings)[0]
+
+
+def generate_all(
+    jobs: Sequence[Job],
+    *,
+    dollars: float | None = None,
+    before: Callable[[], None] = lambda: None,
+    advance: Callable[[int], None] = lambda _: None,
+    watch: Callable[[RunStatus], None] = lambda _: None,
+    surroundings: Surroundings | None = None,
+) -> list[RunSummary]:
+    """Ask for everything of several datasets that has no row, and seal the answers; a summary each.
+
+    They share the budget in dollars, and the connections where they ask the same endpoint. The first in the list go
+    first; the next begins as soon as there is room.
 
     Args:
-        dataset: Where prompts are read and rows are written.
-        settings: What to ask for.
-        endpoint: Whom to ask.
-        contract: The model's contract.
-        vocabulary: The contract's vocabulary.
+        jobs: What to ask, and of whom.
+        dollars: What replies may come to, all together; None: no limit.
+        before: Called once before the first request, if there is anything to ask; what it raises ends the run.
         advance: Called with the number of asks that have just been answered or given up.
-        transport: Sends requests; its owner closes it. A client of our own when None.
-        sleep: Waits between tries, in seconds.
-        clock: Seconds since 1970.
-        chance: A random number from 0 to 1.
+        watch: Called about once a second with the state of each dataset.
+        surroundings: The network and the clocks.
 
     Raises:
-        ConfigError: prompts, settings or key will not do, or rows were asked for with other settings; nothing was sent.
-        StoreError: the dataset cannot be read or written; every reply that was counted is in its journal.
+        ConfigError: prompts, settings or key will not do; nothing was sent.
+        StoreError: a dataset cannot be read or written; every reply that was counted is in its journal.
     """
-    check_endpoint(endpoint)
-    asks = plan_asks(read_prompts(dataset.prompts, modes=contract.modes), settings, contract)
-    summary = RunSummary(dataset=dataset.name, asked=len(asks))
-    builder = RowBuilder(contract, vocabulary)
-    with sole_writer(dataset.lock):
-        check_contract(dataset, read_live(dataset).contract, contract.name)
-        summary.rows_sealed = seal_held(dataset, builder)
-        open_asks, summary.answered_before = split_answered(asks, rows_there(dataset), dataset.name)
-        hopeless = final_failures(read_failures(dataset.failures))
-        to_send = [ask for ask in open_asks if (ask.identity, ask.row_key) not in hopeless]
-        summary.failed_before = len(open_asks) - len(to_send)
-        summary.left = len(to_send)
-        if not to_send:
-            return summary
-        key = endpoint.key()
-        with _writers(dataset, clock()) as (journal, failures):
-            run = _Run(
-                endpoint=endpoint, contract=contract, judge=Judge(endpoint=endpoint, builder=builder, key=key), key=key,
-                journal=journal, failures=failures, summary=summary, advance=advance, sleep=sleep, clock=clock,
-                chance=chance,
-            )  # fmt: skip
-            cancelled = asyncio.run(run.send(to_send, transport))
-        if not cancelled:
-            summary.rows_sealed += seal_held(dataset, builder)
-    return summary
-
-
-@contextmanager
-def _writers(dataset: Dataset, now: float) -> Iterator[tuple[LineWriter, LineWriter]]:
-    """The run's journal and its failures, opened before anything is sent; empty files are removed."""
-    name = f"generate-{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%S%fZ}-{os.getpid()}.jsonl"
-    paths = (dataset.journal / name, dataset.failures / name)
-    try:
-        with LineWriter(paths[0]) as journal, LineWriter(paths[1]) as failures:
-            yield journal, failures
-    finally:
-        for path in paths:
-            _remove_empty(path)
-
-
-def _remove_empty(path: Path) -> None:
-    try:
-        if path.exists() and path.stat().st_size == 0:
-            path.unlink()
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be removed: {error.strerror}") from None
+    around = surroundings or Surroundings()
+    names = [job.dataset.name for job in jobs]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"datasets {', '.join(names)}: expected each of them once")
+    for job in jobs:
+        check_endpoint(job.endpoint)
+    with ExitStack() as stack:
+        prepared = [stack.enter_context(prepare(job, now=around.clock())) for job in jobs]
+        to_do = [one for one in prepared if one.has_work]
+        if to_do:
+            before()
+            run = _Run(around=around, money=Budget(limit=dollars), advance=advance, watch=watch)
+            with rare_collections():
+                run_async(run.go(to_do))
+                run.seal(to_do)
+    return [one.summary for one in prepared]
 
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """The asynchronous part: sends, retries, journals, counts."""
+    """One run over the datasets that have something to ask."""
 
-    endpoint: EndpointSettings
-    contract: Contract
-    judge: Judge
-    key: Secret | None
-    journal: LineWriter
-    failures: LineWriter
-    summary: RunSummary
+    around: Surroundings
+    money: Budget
     advance: Callable[[int], None]
-    sleep: Callable[[float], Awaitable[None]]
-    clock: Callable[[], float]
-    chance: Callable[[], float]
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    endpoint_failures: int = 0
-    cancelled: bool = False
+    watch: Callable[[RunStatus], None]
+    at_once: bool = False
+    lanes: dict[tuple[str, str], Lane] = field(default_factory=dict)
+    reporter: Reporter | None = None
 
-    async def send(self, asks: Sequence[Planned], transport: Transport | None) -> bool:
-        """Send all asks; whether it was cancelled rather than drained.
+    async def go(self, prepared: Sequence[Prepared]) -> None:
+        """Send everything; ends when it is drained, or at once when it is interrupted twice.
 
         Raises:
             StoreError: a reply cannot be written.
+            PromptsError: a file of prompts was changed since it was checked.
         """
-        with self._signals():
+        async with AsyncExitStack() as stack:
+            transport = await stack.enter_async_context(self._transport(prepared))
+            works = [await self._work_of(one, stack) for one in prepared]
+            engine = Engine(
+                transport=transport, money=self.money, sleep=self.around.sleep, clock=self.around.clock,
+                chance=self.around.chance, advance=self.advance, works=works,
+            )  # fmt: skip
+            self.reporter = Reporter(works, self.money, self.watch, self.around.clock, self.around.ticks)
+            account = AccountWatch(engine, transport, self.around.sleep)
+            task = asyncio.current_task()
+            stack.enter_context(
+                interrupts(
+                    first=lambda: self._interrupt(engine, prepared), second=lambda: self._stop_at_once(task),
+                )
+            )  # fmt: skip
+            stack.push_async_callback(self.reporter.close)
+            stack.push_async_callback(account.close)
+            await account.begin(works, [one.job.model for one in prepared])
+            self.reporter.begin()
             try:
-                async with self._transport(transport) as opened, group_commit(self.journal, self.failures) as commit:
-                    await self._send_all(asks, opened, commit)
+                await engine.run(works)
             except BaseExceptionGroup as group:
-                broken, other = group.split(StoreError)
-                if broken is None or other is not None:
-                    raise
-                raise _first(broken) from None
+                raise _plain(group) from None
             except asyncio.CancelledError:
-                if not self.cancelled:
+                if not self.at_once:
                     raise
-        return self.cancelled
+                for work in works:
+                    work.books.write_unanswered(work.asker.lane.endpoint.name, self.around.clock())
 
-    async def _send_all(self, asks: Sequence[Planned], transport: Transport, commit: GroupCommit) -> None:
-        slots = asyncio.Semaphore(self.endpoint.concurrency)
-        # Asks that wait for another try hold no slot, so that others go on; but not all of a dataset may wait at once.
-        admitted = asyncio.Semaphore(2 * self.endpoint.concurrency)
-        async with asyncio.TaskGroup() as group:
-            for ask in asks:
-                await admitted.acquire()
-                if self.stop.is_set():
-                    break
-                task = group.create_task(self._ask(ask, transport, slots, commit))
-                task.add_done_callback(lambda _: admitted.release())
+    def seal(self, prepared: Sequence[Prepared]) -> None:
+        """Turn journals into shards; left to the next run where this one was stopped at once."""
+        for one in prepared:
+            one.close_writers()
+            if not self.at_once:
+                self._report(one, "sealing")
+                one.summary.rows_sealed += seal_held(one.job.dataset, one.builder)
+            self._report(one, "done" if one.summary.complete else "stopped")
 
-    async def _ask(self, ask: Planned, transport: Transport, slots: asyncio.Semaphore, commit: GroupCommit) -> None:
-        """One ask, from its first request to its last."""
-        request = body_of(ask, self.endpoint, self.contract)
-        backoff = Backoff(max_tries=self.endpoint.max_tries)
-        tries = 0
-        outcome: Refused | None = None
-        while True:
-            async with slots:
-                if self.stop.is_set():
-                    break
-                came = await self._request(ask, request, transport)
-            tries += 1
-            if isinstance(came, Answered):
-                await self._keep(came, commit)
-                return
-            outcome = came
-            if outcome.stops_run is not None:
-                self._stop(f"{outcome.failure.reason}: {outcome.stops_run}")
-            wait_s = backoff.wait_s(tries, chance=self.chance(), wished_s=outcome.retry_after_s)
-            if not outcome.again or wait_s is None or self.stop.is_set():
-                break
-            if outcome.failure.cost_usd:
-                # Paid for: it stays on file, though the ask goes on.
-                await commit.write(self.failures, outcome.failure)
-                self.summary.cost_usd += outcome.failure.cost_usd
-                outcome = replace(outcome, failure=replace(outcome.failure, cost_usd=None))
-            await self._pause(wait_s)
-        if outcome is not None:
-            await self._give_up(outcome, commit)
+    def _report(self, one: Prepared, phase: str) -> None:
+        if self.reporter is not None:
+            self.reporter.report(one.summary.dataset, phase)
 
-    async def _request(self, ask: Planned, request: dict[str, object], transport: Transport) -> Answered | Refused:
-        self.summary.requests += 1
-        try:
-            response = await transport.post(
-                chat_url(self.endpoint),
-                body=dump_json(request).encode(),
-                headers=headers_of(self.key),
-                timeout_s=self.endpoint.timeout_s,
-            )
-        except TransientError as error:
-            return self.judge.of_error(ask, request, error, at=self.clock())
-        return self.judge.of_response(ask, request, response, at=self.clock())
+    async def _work_of(self, one: Prepared, stack: AsyncExitStack) -> Work:
+        job = one.job
+        journal, failures = one.open_writers(self.around.clock())
+        commit = await stack.enter_async_context(group_commit(journal, failures))
+        asker = self._asker(one, job.endpoint)
+        prober = None if job.probe is None else self._asker(one, job.probe.endpoint)
+        return one.work(asker, prober, commit, began=self.around.clock(), now=self.around.ticks())
 
-    async def _keep(self, outcome: Answered, commit: GroupCommit) -> None:
-        """An answer is on the disk before it is counted."""
-        await commit.write(self.journal, outcome.entry)
-        reply = outcome.reply
-        self.summary.answered += 1
-        self.summary.left -= 1
-        self.summary.tokens += reply.completion_tokens or 0
-        self.summary.cost_usd += reply.cost_usd or 0.0
-        self.summary.providers[shown(reply.provider or self.endpoint.source, 80)] += 1
-        self.advance(1)
+    def _asker(self, one: Prepared, endpoint: EndpointSettings) -> Asker:
+        """Who asks for a dataset; datasets that ask the same endpoint share what is known of it."""
+        lane = self.lanes.get((endpoint.name, endpoint.url))
+        if lane is None:
+            lane = Lane(endpoint=endpoint, key=endpoint.key(), ticks=self.around.ticks, sleep=self.around.sleep)
+            self.lanes[endpoint.name, endpoint.url] = lane
+        return Asker(lane, one.job.contract, one.job.vocabulary, one.builder)
 
-    async def _give_up(self, outcome: Refused, commit: GroupCommit) -> None:
-        failure = outcome.failure
-        await commit.write(self.failures, failure)
-        if failure.final:
-            self.summary.failed_final += 1
-        else:
-            self.summary.failed_transient += 1
-        self.summary.left -= 1
-        self.summary.cost_usd += failure.cost_usd or 0.0
-        self.summary.failures[failure.reason] += 1
-        self._watch(outcome)
-        self.advance(1)
+    def _interrupt(self, engine: Engine, prepared: Sequence[Prepared]) -> None:
+        for one in prepared:
+            one.summary.interrupted = True
+        engine.stop("interrupted")
 
-    def _watch(self, outcome: Refused) -> None:
-        """Stop where no answer has come and every further ask would fail like this one."""
-        self.endpoint_failures += outcome.about_endpoint
-        if self.endpoint_failures >= _HOPELESS_AFTER and self.summary.answered == 0:
-            self._stop(
-                f"{self.endpoint.url}: {self.endpoint_failures} asks failed and none was answered; the last: "
-                f"{outcome.failure.reason}: {outcome.failure.detail}"
-            )
-
-    def _stop(self, why: str) -> None:
-        if self.summary.stopped is None:
-            self.summary.stopped = shown(why, 400)
-        self.stop.set()
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait, but not when the run stops."""
-        waits = [asyncio.ensure_future(self.sleep(seconds)), asyncio.ensure_future(self.stop.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+    def _stop_at_once(self, task: asyncio.Task[object] | None) -> None:
+        self.at_once = True
+        if task is not None:
+            task.cancel()
 
     @asynccontextmanager
-    async def _transport(self, given: Transport | None) -> AsyncIterator[Transport]:
-        if given is not None:
-            yield given
+    async def _transport(self, prepared: Sequence[Prepared]) -> AsyncIterator[Transport]:
+        if self.around.transport is not None:
+            yield self.around.transport
             return
         from toolkit.generate.client import connected  # aiohttp takes 0.1 s: only who sends pays
 
-        remote = not is_loopback(urlsplit(self.endpoint.url))
-        async with connected(concurrency=self.endpoint.concurrency, use_proxies=remote) as opened:
+        endpoints = {(at.name, at.url): at for one in prepared for at in one.job.endpoints}
+        remote = any(not is_loopback(urlsplit(at.url)) for at in endpoints.values())
+        total = sum(at.concurrency for at in endpoints.values())
+        async with connected(concurrency=total, use_proxies=remote) as opened:
             yield opened
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """The first SIGINT or SIGTERM stops sending and drains; the second cancels what is in flight."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
-        numbers = (signal.SIGINT, signal.SIGTERM)
 
-        def interrupt() -> None:
-            if self.summary.interrupted and task is not None:
-                self.cancelled = True
-                task.cancel()
-            self.summary.interrupted = True
-            self._stop("interrupted")
-
-        for number in numbers:
-            loop.add_signal_handler(number, interrupt)
-        try:
-            yield
-        finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
-
-
-def _first(group: BaseExceptionGroup[StoreError]) -> StoreError:
-    """One of the errors of a group: they all say the same."""
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+def _plain(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """One error for people of a group that holds nothing else: they all say the same. Else the group."""
+    known, other = group.split((StoreError, PromptsError))
+    if known is None or other is not None:
+        return group
+    error: BaseException = known
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -12,7 +12,7 @@ from toolkit.wire.reply import short
 
 @dataclass(slots=True, kw_only=True)
 class RunSummary:
-    """What became of the asks. `asked` is the sum of the next six fields.
+    """What became of the asks. `asked` is the sum of the next six fields. Probes are counted apart.
 
     Attributes:
         answered_before: Asks that had a row, or an entry in the journal, when the run began.
@@ -20,9 +20,13 @@ class RunSummary:
         failed_final: Asks that are not repeated.
         failed_transient: Asks that the next run repeats.
         left: Asks that were not sent, or whose reply nobody waited for.
+        lost: Of those left, asks that were in flight when the run was stopped at once.
+        set_aside: Rows that answered another request than prompts and settings ask now; their asks are asked anew.
+        probes_asked, probes_answered, probes_failed: Second answers of another source.
         requests: Requests sent, further tries included.
         rows_sealed: New rows, those of earlier journals included.
         tokens: Sum of completion_tokens of the new answers.
+        tokens_before: The same of the rows that were there.
         cost_usd: What replies of this run say they cost, those that are no answers included.
         providers: New answers by provider.
         failures: Failed asks of this run by reason.
@@ -38,9 +42,15 @@ class RunSummary:
     failed_final: int = 0
     failed_transient: int = 0
     left: int = 0
+    lost: int = 0
+    set_aside: int = 0
+    probes_asked: int = 0
+    probes_answered: int = 0
+    probes_failed: int = 0
     requests: int = 0
     rows_sealed: int = 0
     tokens: int = 0
+    tokens_before: int = 0
     cost_usd: float = 0.0
     providers: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
@@ -50,7 +60,8 @@ class RunSummary:
     @property
     def complete(self) -> bool:
         """Whether nothing is left for another run."""
-        return self.left == 0 and self.failed_transient == 0
+        probes_open = self.probes_asked - self.probes_answered
+        return self.left == 0 and self.failed_transient == 0 and probes_open == 0
 
     @property
     def exit_code(self) -> int:
@@ -75,6 +86,14 @@ class RunSummary:
         ]
         told = " + ".join(f"{count:,} {what}" for count, what in parts if count) or "0 answered"
         lines = [f"{self.dataset}: {self.asked:,} asked = {told}"]
+        if self.set_aside:
+            lines.append(
+                f"  {self.set_aside:,} rows set aside: they were asked with other prompts or settings than now"
+            )
+        if self.lost:
+            lines.append(f"  {self.lost:,} in flight when the run was stopped: they may have been billed")
+        if self.probes_asked:
+            lines.append(f"  {self.probes_answered:,} of {self.probes_asked:,} probes answered")
         if self.requests:
             lines.append(f"  {self.requests:,} requests, {self.tokens:,} completion tokens, ${self.cost_usd:.4f}")
         lines.append(f"  {self.rows_sealed:,} rows sealed")

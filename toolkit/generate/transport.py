@@ -6,6 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from toolkit.records import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request, ready to be sent.
+
+    Attributes:
+        body: The JSON to send, as bytes.
+        sent: What the row keeps of it: the body, less prompt ids that can be rendered again.
+        form: How the reply is read: a name of `toolkit.wire.FORMS`.
+    """
+
+    url: str
+    body: bytes
+    sent: dict[str, Json]
+    form: str
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
@@ -30,7 +48,13 @@ class Transport(Protocol):
         """POST `body`. Redirects are not followed.
 
         Raises:
-            TransientError: no whole reply within `timeout_s` (reason `timeout`), no connection or a broken one
-                (`connection_failed`), or one that is too long (`body_too_large`).
+            TransientError: no whole reply within `timeout_s` (reason `timeout`), no connection (`dns_failed`,
+                `connection_refused`, `tls_failed`), a broken one (`connection_reset`, `connection_failed`), or a body
+                that is cut (`body_cut`), too long (`body_too_large`) or cannot be decompressed (`body_encoding`). Its
+                message may hold anything that the server said.
         """
+        ...
+
+    async def get(self, url: str, *, headers: Mapping[str, str], timeout_s: float) -> Response:
+        """GET what costs nothing: credits, endpoint lists, health. Raises as `post`."""
         ...

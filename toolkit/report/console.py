@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from toolkit.records import ExpectationResult, Severity, SuiteRun, Verdict
+from toolkit.report import beside, counts, doubts, steps
 from toolkit.report import outcome as say
-from toolkit.report.text import clean, dollars, duration, fingerprint, number, quantity
+from toolkit.report.text import clean, dollars, duration, number, quantity
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,8 +47,14 @@ def render_verdict(verdict: Verdict, *, report: str | None, colour: bool, width:
         *_section("Rows", [_counts(verdict)]),
         *_section("Sources and providers", _groups(verdict)),
     ]
+    if beside.lines_of(verdict, _GROUPS)[0]:
+        parts += _section("Providers beside each other", _beside(verdict))
+    if learned := beside.learned_sentences(verdict):
+        parts += _section("What was learned", [_bullets("·", learned)])
+    if told := _doubts(verdict):
+        parts += _section("Why rows are not proved", told)
     for run in verdict.suites:
-        parts += _section(f"Expectations of {clean(run.name, say.NAME_LIMIT)}", _expectations(run))
+        parts += _section(f"Expectations of {clean(run.name, doubts.NAME_LIMIT)}", _expectations(run))
     parts += _section("Made with", [_fingerprints(verdict, report)])
     return _render(parts, colour=colour, width=width)
 
@@ -91,38 +98,34 @@ def _head(verdict: Verdict) -> list[RenderableType]:
     outcome = say.outcome_of(verdict)
     style = _TONES[outcome.tone]
     banner = _text(outcome.headline, style)
-    banner.append_text(_text(f"\n{clean(verdict.dataset, say.NAME_LIMIT)} · {say.split_sentence(verdict)}"))
+    banner.append_text(_text(f"\n{clean(verdict.dataset, doubts.NAME_LIMIT)} · {say.split_sentence(verdict)}"))
     parts: list[RenderableType] = [Panel(banner, box=HEAVY, border_style=style, padding=(0, 1))]
+    parts.append(_pairs(say.held_against(verdict)))
     reasons = say.reasons_of(verdict)
-    steps = [f"{s.says}: {s.command}" if s.command else s.says for s in say.next_steps(verdict)]
+    todo = [f"{s.says}: {s.command}" if s.command else s.says for s in steps.next_steps(verdict)]
     if reasons:
         parts += _section("Why", [_bullets("✗" if outcome.tone != "passed" else "·", reasons)])
     if outcome.tone == "closed" and (culprits := say.culprits(verdict)):
         parts += _section("Where the bad rows come from", [_bullets("·", culprits)])
-    return parts + _section("Next", [_bullets("→", steps)])
+    return parts + _section("Next", [_bullets("→", todo)])
 
 
 def _counts(verdict: Verdict) -> Table:
     """Asked, answered and left over; what is in quarantine and why; the evidence."""
     accounting = verdict.accounting
-    asked = "no prompts.jsonl" if accounting.asked is None else number(accounting.asked)
-    if accounting.answered is not None:
-        asked += f", {number(accounting.answered)} answered"
-    failed = number(accounting.failed)
-    if reasons := say.tally(accounting.failures_by_reason):
-        failed += f": {reasons}"
-    unanswered = "not known" if accounting.unanswered is None else number(accounting.unanswered)
     quarantined = f"{quantity(verdict.quarantined, 'row')} ({say.quarantine_share(verdict, say.strictest(verdict))})"
-    if reasons := say.tally(verdict.quarantined_by_reason):
+    if reasons := counts.tally(verdict.quarantined_by_reason):
         quarantined += f": {reasons}"
     rows = [
-        ("asked", asked),
+        ("asked", counts.asked_sentence(accounting)),
         ("rows", f"{number(verdict.rows)}, {quantity(verdict.ids, 'id')}"),
-        ("failed", failed),
-        ("unanswered", f"{unanswered}, not sealed {number(accounting.unsealed)}"),
+        *((failures.name, failures.sentence) for failures in counts.failures_of(accounting)),
+        ("not sealed", number(accounting.unsealed)),
         ("quarantined", quarantined),
-        ("evidence", say.evidence_mix(verdict.evidence) or "none"),
+        ("evidence", doubts.evidence_mix(verdict.evidence) or "none"),
     ]
+    if merge := counts.merge_sentence(verdict):
+        rows.append(("a merge", merge))
     rows += [("unreadable", clean(path, 200)) for path in verdict.unreadable[:5]]
     if len(verdict.unreadable) > 5:
         rows.append(("", f"and {quantity(len(verdict.unreadable) - 5, 'further shard')}"))
@@ -145,9 +148,9 @@ def _groups(verdict: Verdict) -> list[RenderableType]:
     shown = sorted(groups, key=lambda group: -group.quarantined)[:_GROUPS]
     for group in sorted(shown, key=lambda group: -group.rows):
         table.add_row(
-            Group(_text(say.group_name(group)), Padding(_text(say.convention_of(group), "dim"), (0, 0, 0, 2))),
+            Group(_text(doubts.group_name(group)), Padding(_text(say.convention_of(group), "dim"), (0, 0, 0, 2))),
             _text(number(group.rows)),
-            _text(say.evidence_mix(group.evidence, "\n")),
+            _text(doubts.evidence_mix(group.evidence, "\n")),
             _text(number(group.truncated)),
             _text(number(group.quarantined), "bold red" if group.quarantined else ""),
         )
@@ -157,10 +160,38 @@ def _groups(verdict: Verdict) -> list[RenderableType]:
     return [table, _text(f"and {quantity(more, 'further line')} in the report")] if more else [table]
 
 
+def _beside(verdict: Verdict) -> list[RenderableType]:
+    """One line per source, provider and mode; the mode's name may wrap, figures do not."""
+    from rich.table import Table
+
+    lines, more = beside.lines_of(verdict, _GROUPS)
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", expand=True)
+    table.add_column(beside.HEADINGS[0], overflow="fold", ratio=1, min_width=12)
+    # What nobody reported is no column of dashes.
+    shown = [i for i in range(1, len(beside.HEADINGS)) if any(line.cells[i] != "–" for line in lines)]
+    for i in shown:
+        table.add_column(beside.HEADINGS[i], justify="right", overflow="fold")
+    for line in lines:
+        table.add_row(*(_text(line.cells[i]) for i in (0, *shown)))
+    told = [_text(beside.KEY, "dim")]
+    return [table, *([_text(f"and {quantity(more, 'further line')} in verdict.json")] if more > 0 else []), *told]
+
+
+def _doubts(verdict: Verdict) -> list[RenderableType]:
+    """For each source and provider a sentence per reason."""
+    from rich.padding import Padding
+
+    parts: list[RenderableType] = []
+    for doubt in doubts.doubts_of(verdict):
+        parts.append(_text(doubt.group))
+        parts += [Padding(_text(sentence), (0, 0, 0, 2)) for sentence in doubt.sentences]
+    return parts
+
+
 def _expectations(run: SuiteRun) -> list[RenderableType]:
     """The failing ones in full, those that tolerate failing rows in a line each, the others by name."""
     findings = say.sort_results(run)
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [_text(f"✗ {group.sentence}", "bold red") for group in findings.unjudged]
     for heading, results in (
         ("closing the gate", [r for r in findings.failing if say.closes_gate(r)]),
         ("failing, but shown only", [r for r in findings.failing if not say.closes_gate(r)]),
@@ -170,10 +201,9 @@ def _expectations(run: SuiteRun) -> list[RenderableType]:
         parts += [part for result in results for part in _failing(result)]
     if findings.tolerated:
         parts.append(_result_line(_text("holding, with a few failing rows", "bold"), *_FIGURES))
-    parts += [_result_line(_text(f"✓ {clean(r.id, say.NAME_LIMIT)}"), *_figures(r)) for r in findings.tolerated]
+    parts += [_result_line(_text(f"✓ {clean(r.id, doubts.NAME_LIMIT)}"), *_figures(r)) for r in findings.tolerated]
     if findings.clean:
-        names = ", ".join(clean(result.id, say.NAME_LIMIT) for result in findings.clean)
-        parts.append(_text(f"✓ {quantity(len(findings.clean), 'expectation')} without a failing row: {names}"))
+        parts.append(_text(f"✓ {quantity(len(findings.clean), 'expectation')} without a failing row"))
     if not run.results:
         parts.append(_text("✗ the suite has no expectations", "bold red"))
     return parts
@@ -185,9 +215,9 @@ def _failing(result: ExpectationResult) -> Iterator[RenderableType]:
 
     name = _text("✗ ", _SEVERITIES[result.severity])
     name.append_text(_text(f"{result.severity.upper()} ", _SEVERITIES[result.severity]))
-    name.append_text(_text(clean(result.id, say.NAME_LIMIT)))
+    name.append_text(_text(clean(result.id, doubts.NAME_LIMIT)))
     yield _result_line(name, *_figures(result))
-    details = [clean(result.description, say.SENTENCE_LIMIT)] if result.description else []
+    details = [told] if (told := say.about(result)) else []
     if result.error is not None or result.observed is not None or result.success_after_quarantine is not None:
         details.append(say.found_by(result))
     if result.examples:
@@ -218,8 +248,6 @@ def _result_line(name: Text, rows: str, share: str, needed: str) -> Table:
 def _fingerprints(verdict: Verdict, report: str | None) -> Table:
     shards = quantity(len(verdict.shards), "shard")
     rows = [
-        ("contract", f"{clean(verdict.contract, say.NAME_LIMIT)} {fingerprint(verdict.contract_sha256)}"),
-        ("suite", ", ".join(f"{clean(s.name, say.NAME_LIMIT)} {fingerprint(s.sha256)}" for s in verdict.suites)),
         ("tokenproof", f"{clean(verdict.tool_version, 40)}, kernel {verdict.kernel_version}"),
         ("audited", f"{clean(verdict.created_at, 40)}, {shards} in {duration(verdict.elapsed_s)}"),
     ]
@@ -315,7 +343,7 @@ def progress(
         clock: Seconds from any start.
     """
     target = sys.stderr if stream is None else stream
-    shown = clean(title, say.NAME_LIMIT)
+    shown = clean(title, doubts.NAME_LIMIT)
     with _bar(shown, total, target) if enabled else _lines(shown, total, target, clock) as advance:
         yield advance
 
@@ -336,7 +364,7 @@ def _bar(title: str, total: int | None, stream: TextIO) -> Iterator[Advance]:
         task = bar.add_task(title, total=total, text="")
 
         def advance(n: int = 1, text: str = "") -> None:
-            bar.update(task, advance=n, text=clean(text, say.NAME_LIMIT))
+            bar.update(task, advance=n, text=clean(text, doubts.NAME_LIMIT))
 
         yield advance
 
@@ -351,7 +379,7 @@ def _lines(title: str, total: int | None, stream: TextIO, clock: Callable[[], fl
 
     def advance(n: int = 1, text: str = "") -> None:
         nonlocal done, last, note
-        done, note = done + n, clean(text, say.NAME_LIMIT)
+        done, note = done + n, clean(text, doubts.NAME_LIMIT)
         if clock() - last >= _QUIET_S:
             last = clock()
             write()

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolkit.records import ExpectationResult, Json, LiveShard, Verdict
+from toolkit.report import beside, counts, doubts, steps, text
 from toolkit.report import outcome as say
-from toolkit.report import text
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -61,10 +61,18 @@ def render_html(verdict: Verdict) -> str:
         style_hash=style_hash,
         outcome=say.outcome_of(verdict),
         reasons=say.reasons_of(verdict),
-        steps=say.next_steps(verdict),
+        held_against=say.held_against(verdict),
+        steps=steps.next_steps(verdict),
         culprits=say.culprits(verdict),
-        evidence=say.evidence_of(verdict.evidence),
-        groups=sorted(verdict.providers, key=lambda group: (-group.rows, say.group_name(group)))[:_LINES],
+        evidence=doubts.evidence_of(verdict.evidence),
+        doubtful=doubts.doubts_of(verdict),
+        failures=counts.failures_of(verdict.accounting),
+        merge=counts.merge_sentence(verdict),
+        groups=sorted(verdict.providers, key=lambda group: (-group.rows, doubts.group_name(group)))[:_LINES],
+        beside=beside.lines_of(verdict, _LINES),
+        headings=beside.HEADINGS,
+        key=beside.KEY,
+        learned=beside.learned_sentences(verdict),
         shards=_first(verdict.shards),
     )
 
@@ -82,7 +90,9 @@ def _template() -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals.update(say=say, text=text, bar=_bar, examples=_examples, settings=_settings, table=_table)
+    environment.globals.update(
+        say=say, doubts=doubts, counts=counts, text=text, bar=_bar, examples=_examples, settings=_settings, table=_table
+    )
     environment.filters["shown"] = text.clean
     return environment.get_template("verdict.html.j2")
 
@@ -95,9 +105,9 @@ def _finalize(value: Any) -> Any:
     return value if hasattr(value, "__html__") else text.clean(str(value), say.SENTENCE_LIMIT)
 
 
-def _bar(counts: Mapping[str, int]) -> list[Segment]:
+def _bar(evidence: Mapping[str, int]) -> list[Segment]:
     """Segments by evidence from best to worst; the smallest part is still wide enough to be seen."""
-    parts = [(kind, rows) for kind, rows, _ in say.evidence_of(counts) if rows > 0]
+    parts = [(kind, rows) for kind, rows, _ in doubts.evidence_of(evidence) if rows > 0]
     total = sum(rows for _, rows in parts)
     sizes = [max(_SMALLEST_SEGMENT, round(_BAR_UNITS * rows / total)) for _, rows in parts]
     segments, x = [], 0
@@ -119,13 +129,15 @@ def _examples(result: ExpectationResult) -> Examples:
 
 def _settings(values: Mapping[str, Json]) -> str:
     """`column=last_id, value_set=[163586]`."""
-    shown = [f"{text.clean(k, say.NAME_LIMIT)}={text.clean(v, say.VALUE_LIMIT)}" for k, v in list(values.items())[:12]]
+    shown = [
+        f"{text.clean(k, doubts.NAME_LIMIT)}={text.clean(v, say.VALUE_LIMIT)}" for k, v in list(values.items())[:12]
+    ]
     return ", ".join(shown)
 
 
-def _table(counts: Mapping[str, int]) -> tuple[Sequence[tuple[str, int]], int]:
+def _table(by_name: Mapping[str, int]) -> tuple[Sequence[tuple[str, int]], int]:
     """(lines, lines left off), the largest first, zeros last."""
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ordered = sorted(by_name.items(), key=lambda item: (-item[1], item[0]))
     return ordered[:_LINES], max(len(ordered) - _LINES, 0)
 
 

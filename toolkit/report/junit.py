@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 from toolkit.records import ExpectationResult, SuiteRun, Verdict
+from toolkit.report import counts, doubts
 from toolkit.report import outcome as say
 from toolkit.report.text import clean, quantity
 
@@ -29,12 +30,12 @@ class Case:
 
 def render_junit(verdict: Verdict) -> str:
     """The verdict as JUnit XML, as Jenkins, GitLab and GitHub actions read it."""
-    dataset = clean(verdict.dataset, say.NAME_LIMIT) or "dataset"
+    dataset = clean(verdict.dataset, doubts.NAME_LIMIT) or "dataset"
     root = ET.Element("testsuites", name=f"tokenproof {dataset}")
     _add_suite(root, dataset, "verdict", _verdict_cases(verdict), verdict)
     for run in verdict.suites:
         cases = [_case(result) for result in run.results]
-        name = clean(run.name, say.NAME_LIMIT) or "suite"
+        name = clean(run.name, doubts.NAME_LIMIT) or "suite"
         _add_suite(root, dataset, name, [*cases, _quarantine_case(verdict, run)], verdict)
     for count in ("tests", "failures", "errors", "skipped"):
         root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
@@ -68,22 +69,22 @@ def _verdict_cases(verdict: Verdict) -> list[Case]:
     outcome, reasons = say.outcome_of(verdict), say.reasons_of(verdict)
     split = say.split_sentence(verdict)
     closed = ("gate", f"{outcome.headline}: {'; '.join(reasons)}") if not verdict.passed else None
-    accounting = verdict.accounting
     missing = [f"unreadable: {clean(path, say.SENTENCE_LIMIT)}" for path in verdict.unreadable[:_SAMPLES]]
-    if accounting.unanswered:
-        missing.append(f"{quantity(accounting.unanswered, 'prompt')} unanswered")
-    if accounting.unsealed:
-        missing.append(f"{quantity(accounting.unsealed, 'reply', 'replies')} not sealed")
+    missing += counts.missing_sentences(verdict.accounting)
     incomplete = ("incomplete", "the dataset is not complete") if not verdict.complete else None
+    told = [f"{what}: {which}" for what, which in say.held_against(verdict)]
+    told += [f"a merge {merge}"] if (merge := counts.merge_sentence(verdict)) else []
+    told += say.culprits(verdict) if closed else ()
+    told += [f"{doubt.group}: {sentence}" for doubt in doubts.doubts_of(verdict) for sentence in doubt.sentences]
     return [
-        Case(name="gate", failure=closed, lines=[split, *say.culprits(verdict)] if closed else [split]),
+        Case(name="gate", failure=closed, lines=[split, *told]),
         Case(name="complete", failure=incomplete, lines=missing),
     ]
 
 
 def _quarantine_case(verdict: Verdict, run: SuiteRun) -> Case:
     found = f"{quantity(verdict.quarantined, 'row')} quarantined: {say.quarantine_share(verdict, run)}"
-    reasons = [f"by reason: {reasons}"] if (reasons := say.tally(verdict.quarantined_by_reason)) else []
+    reasons = [f"by reason: {reasons}"] if (reasons := counts.tally(verdict.quarantined_by_reason)) else []
     if say.quarantine_within(verdict, run):
         return Case(name="quarantine share", lines=[found, *reasons])
     return Case(name="quarantine share", failure=("quarantine", found), lines=reasons)
@@ -91,9 +92,9 @@ def _quarantine_case(verdict: Verdict, run: SuiteRun) -> Case:
 
 def _case(result: ExpectationResult) -> Case:
     """One expectation. Only a failing critical one fails the case."""
-    name = clean(result.id, say.NAME_LIMIT) or "expectation"
+    name = clean(result.id, doubts.NAME_LIMIT) or "expectation"
     found = say.found_by(result)
-    about = [clean(result.description, say.SENTENCE_LIMIT)] if result.description else []
+    about = [told] if (told := say.about(result)) else []
     if result.scope == "row":
         about.append(f"must hold for {say.required_by(result)} of the rows")
     rows = say.samples(result.examples[:_SAMPLES], _VALUE_LIMIT)

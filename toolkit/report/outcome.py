@@ -1,21 +1,20 @@
 """What a verdict says, in words, before anything decides how it looks.
 
-May I merge; if not, what is wrong, whose fault is it, what do I do next? All renderers take their
-sentences from here, so a terminal, a page and a CI job never disagree. Every text returned is clean.
+May I merge; if not, what is wrong, and whose fault is it? All renderers take their sentences from here and
+from `steps`, `counts` and `doubts`, so a terminal, a page and a CI job never disagree. Every text returned
+is clean.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from toolkit.records import Evidence, ExpectationResult, Json, ProviderSummary, Severity, SuiteRun, Verdict
-from toolkit.report.text import bound, clean, number, quantity, share
-
-NAME_LIMIT = 60
-"""Characters of a name (dataset, provider, expectation) that are shown."""
+from toolkit.records import Evidence, ExpectationResult, Json, ProviderSummary, Severity, Standing, SuiteRun, Verdict
+from toolkit.report.counts import merge_sentence, missing_sentences, name_of, tally, without_prompt, written_by_merge
+from toolkit.report.doubts import NAME_LIMIT, by_size, group_name
+from toolkit.report.text import bound, clean, fingerprint, number, quantity, share
 
 SENTENCE_LIMIT = 400
 """Characters of one reason or description that are shown."""
@@ -25,13 +24,12 @@ VALUE_LIMIT = 160
 
 _LISTED = 20
 _NAMED_SOURCES = 3
+_ALIKE = 3
 
-_MEANINGS = {
-    Evidence.ENGINE: "the server gave the ids",
-    Evidence.LOGPROBS: "the ids follow the sampled split",
-    Evidence.COUNTED: "rebuilt or given, and the reported count agrees",
-    Evidence.UNVERIFIED: "nothing to hold the ids against, or the provider alters text",
-    Evidence.CONTRADICTED: "a count, the text or the structure disagrees",
+_STANDINGS = {
+    Standing.SHIPPED: "as shipped",
+    Standing.OWN: "your own",
+    Standing.SHADOWING: "your own, in place of the shipped one of that name",
 }
 
 Tone = Literal["passed", "closed", "incomplete"]
@@ -52,11 +50,18 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One thing to do now, and the command for it where there is one."""
+class Unjudged:
+    """Expectations that could not be evaluated for one and the same reason."""
 
-    says: str
-    command: str | None = None
+    error: str
+    results: tuple[ExpectationResult, ...]
+
+    @property
+    def sentence(self) -> str:
+        """`42 expectations (34 critical) could not be evaluated: no rows: nothing was checked`."""
+        critical = sum(result.severity is Severity.CRITICAL for result in self.results)
+        count = quantity(len(self.results), "expectation")
+        return f"{count} ({number(critical)} critical) could not be evaluated: {_ended(self.error)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,23 +69,33 @@ class Findings:
     """The results of a suite by what a reader does with them.
 
     Attributes:
-        failing: Critical ones first, then by the share of failing rows.
+        unjudged: Those that could not be evaluated, three or more for the same reason.
+        failing: The others that fail: critical ones first, then by the share of failing rows.
         tolerated: They hold, but some rows fail them: `mostly` allows it.
         clean: They hold for every row.
     """
 
+    unjudged: tuple[Unjudged, ...]
     failing: tuple[ExpectationResult, ...]
     tolerated: tuple[ExpectationResult, ...]
     clean: tuple[ExpectationResult, ...]
 
 
 def outcome_of(verdict: Verdict) -> Outcome:
-    """Passed and complete may be merged; nothing else may."""
+    """Passed and complete may be merged; nothing else may. Rows without their prompt are never kept silent about."""
     if not verdict.passed:
         return Outcome(word="GATE CLOSED", says="may not be merged", tone="closed")
     if not verdict.complete:
         return Outcome(word="INCOMPLETE", says="may not be merged yet", tone="incomplete")
+    if written_by_merge(verdict) == 0:
+        return Outcome(word="PASSED", says="but a merge would write no row", tone="incomplete")
+    if lost := without_prompt(verdict):
+        return Outcome(word="PASSED", says=f"may be merged, {_want(lost)}", tone="passed")
     return Outcome(word="PASSED", says="may be merged", tone="passed")
+
+
+def _want(lost: int) -> str:
+    return f"without {quantity(lost, 'row')} that {'lacks its' if lost == 1 else 'lack their'} prompt"
 
 
 def fails(result: ExpectationResult) -> bool:
@@ -99,22 +114,44 @@ def sort_results(run: SuiteRun) -> Findings:
     def badness(result: ExpectationResult) -> tuple[int, float]:
         return list(Severity).index(result.severity), -(result.unexpected_share or 0.0)
 
+    unjudged = _unjudged(run)
+    apart = {result.id for group in unjudged for result in group.results}
     holding = [result for result in run.results if not fails(result)]
     return Findings(
-        failing=tuple(sorted(filter(fails, run.results), key=badness)),
+        unjudged=unjudged,
+        failing=tuple(sorted((r for r in run.results if fails(r) and r.id not in apart), key=badness)),
         tolerated=tuple(sorted((r for r in holding if r.unexpected_count), key=badness)),
         clean=tuple(r for r in holding if not r.unexpected_count),
     )
 
 
+def _unjudged(run: SuiteRun) -> tuple[Unjudged, ...]:
+    groups: dict[str, list[ExpectationResult]] = {}
+    for result in run.results:
+        if result.error is not None:
+            groups.setdefault(result.error, []).append(result)
+    alike = [(error, results) for error, results in groups.items() if len(results) >= _ALIKE]
+    return tuple(Unjudged(clean(error, SENTENCE_LIMIT), tuple(results)) for error, results in alike)
+
+
 def reasons_of(verdict: Verdict) -> tuple[str, ...]:
-    """The audit's own sentences; never silent about a verdict that is not a pass."""
-    reasons = [clean(reason, SENTENCE_LIMIT) for reason in verdict.reasons[:_LISTED]]
+    """Why the dataset may not be merged, or not all of it; never silent about a verdict that is not a clean pass."""
+    reasons = [_ended(clean(reason, SENTENCE_LIMIT)) for reason in verdict.reasons[:_LISTED]]
     if len(verdict.reasons) > _LISTED:
         reasons.append(f"and {quantity(len(verdict.reasons) - _LISTED, 'further reason')} in verdict.json")
-    if not reasons and outcome_of(verdict).tone != "passed":
+    # Answers in a shard that cannot be read count as missing: that shard is the reason, not they.
+    if not verdict.complete and not verdict.unreadable:
+        reasons += missing_sentences(verdict.accounting)
+    if not reasons and not (verdict.passed and verdict.complete):
         reasons.append("the verdict gives no reason")
+    if verdict.passed and without_prompt(verdict) and (told := merge_sentence(verdict)):
+        reasons.append(f"a merge {told}")
     return tuple(reasons)
+
+
+def _ended(sentence: str) -> str:
+    """Without the full stop at its end: sentences are joined, and stand in lists."""
+    return sentence.rstrip().removesuffix(".")
 
 
 def culprits(verdict: Verdict) -> tuple[str, ...]:
@@ -151,40 +188,24 @@ def _quarantined(count: int, rows: int) -> str:
     return f"{number(count)} of {quantity(rows, 'row')} quarantined ({share(count, rows)})"
 
 
-def next_steps(verdict: Verdict) -> tuple[Step, ...]:
-    """What to do now, by cause: storage, suite, data, generation."""
-    dataset = shlex.quote(clean(verdict.dataset, NAME_LIMIT))
-    if outcome_of(verdict).tone == "passed":
-        kept_out = f" (without the {quantity(verdict.quarantined, 'quarantined row')})" if verdict.quarantined else ""
-        return (Step(f"merge it{kept_out}", f"tokenproof merge {dataset} -o train/{dataset}"),)
-    steps = []
-    if verdict.unreadable:
-        steps.append(Step(f"restore or rebuild {quantity(len(verdict.unreadable), 'unreadable shard')}"))
-    closing = [result for run in verdict.suites for result in sort_results(run).failing if closes_gate(result)]
-    if broken := [result for result in closing if result.error is not None]:
-        steps.append(Step(f"correct the suite: {_names(broken)} could not be evaluated"))
-    if failing := [result for result in closing if result.error is None]:
-        steps.append(Step(f"look at the failing rows of {_names(failing)}; mend the cause, or discard those rows"))
-    if quarantine_too_large(verdict):
-        steps.append(Step("find out why so many rows are in quarantine: its reasons are counted below"))
-    if missing := _missing(verdict):
-        steps.append(Step(f"let generation or import finish: {missing}"))
-    return (*steps, Step("then audit again", f"audit {dataset}"))
+def held_against(verdict: Verdict) -> tuple[tuple[str, str], ...]:
+    """(what, which one) of everything that the rows were held against: contract, suites, allow list.
+
+    `("suite", "kimi-k2.5 017b282fcc08, your own, in place of the shipped one of that name")`
+    """
+    lines = [("contract", _fingerprinted(verdict.contract, verdict.contract_sha256, verdict.contract_standing))]
+    lines += [("suite", _fingerprinted(run.name, run.sha256, run.standing)) for run in verdict.suites[:_LISTED]]
+    if verdict.allowed_providers is not None:
+        named = ", ".join(clean(name, NAME_LIMIT) for name in verdict.allowed_providers[:_LISTED])
+        more = len(verdict.allowed_providers) - _LISTED
+        only = named + (f" and {number(more)} more" if more > 0 else "")
+        lines.append(("providers", f"only {only}" if verdict.allowed_providers else "any (no allow list)"))
+    return tuple(lines)
 
 
-def _missing(verdict: Verdict) -> str:
-    accounting = verdict.accounting
-    parts = []
-    if accounting.unanswered:
-        parts.append(f"{quantity(accounting.unanswered, 'prompt')} unanswered")
-    if accounting.unsealed:
-        parts.append(f"{quantity(accounting.unsealed, 'reply', 'replies')} not sealed")
-    return ", ".join(parts)
-
-
-def _names(results: list[ExpectationResult]) -> str:
-    names = [clean(result.id, NAME_LIMIT) for result in results[:3]]
-    return ", ".join(names) + (f" and {len(results) - 3} more" if len(results) > 3 else "")
+def _fingerprinted(name: str, sha256: str, standing: Standing | None) -> str:
+    told = f", {_STANDINGS[standing]}" if standing is not None else ""
+    return f"{clean(name, NAME_LIMIT) or '(no name)'} {fingerprint(sha256)}{told}"
 
 
 def quarantine_too_large(verdict: Verdict) -> bool:
@@ -213,42 +234,11 @@ def split_sentence(verdict: Verdict) -> str:
     return f"{quantity(verdict.rows, 'row')}: {tally(verdict.sources) or 'no source'}"
 
 
-def tally(counts: Mapping[str, int], limit: int = 8) -> str:
-    """`12 http_429, 4 no_choices`: the largest first, the rest in one word."""
-    largest = by_size(counts)
-    parts = [f"{number(count)} {clean(name, NAME_LIMIT)}" for name, count in largest[:limit]]
-    if len(largest) > limit:
-        parts.append(f"{number(sum(count for _, count in largest[limit:]))} of {len(largest) - limit} other kinds")
-    return ", ".join(parts)
-
-
-def by_size(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Names and counts, the largest first, without zeros."""
-    return sorted(((k, v) for k, v in counts.items() if v), key=lambda item: (-item[1], item[0]))
-
-
 def differences(group: ProviderSummary, limit: int = 8) -> str:
     """How far ids and reported counts lie apart: `0 × 271, 1 × 40` (difference × rows)."""
     largest = by_size(group.difference_counts)
     parts = [f"{clean(name, 12)} × {number(count)}" for name, count in largest[:limit]]
     return ", ".join(parts) + (f", {len(largest) - limit} more" if len(largest) > limit else "")
-
-
-def evidence_of(counts: Mapping[str, int]) -> list[tuple[str, int, str]]:
-    """(kind, rows, meaning) from the best evidence to the worst; kinds that are not known come last."""
-    known: list[tuple[str, int, str]] = [(kind.value, counts.get(kind, 0), _MEANINGS[kind]) for kind in Evidence]
-    return known + [(clean(k, NAME_LIMIT), v, "not a known kind") for k, v in by_size(counts) if k not in set(Evidence)]
-
-
-def evidence_mix(counts: Mapping[str, int], separator: str = ", ") -> str:
-    """`271 counted, 41 contradicted`, from the best to the worst."""
-    return separator.join(f"{number(rows)} {kind}" for kind, rows, _ in evidence_of(counts) if rows)
-
-
-def group_name(group: ProviderSummary) -> str:
-    """`sglang`, or `openrouter · Inceptron`."""
-    names = [group.source] if group.provider is None else [group.source, group.provider]
-    return " · ".join(clean(name, NAME_LIMIT // 2) for name in names)
 
 
 def convention_of(group: ProviderSummary) -> str:
@@ -259,11 +249,16 @@ def convention_of(group: ProviderSummary) -> str:
     return f"{text}, prompt {group.prompt_offset:+d}" if group.prompt_offset else text
 
 
+def about(result: ExpectationResult) -> str:
+    """What is wrong where it fails, what must hold where it does not; empty where the suite says neither."""
+    return clean((result.fault if fails(result) else None) or result.description, SENTENCE_LIMIT)
+
+
 def found_by(result: ExpectationResult) -> str:
     """What came of one expectation: `41 of 3,383 rows fail (1.2 %)`, or what was observed."""
     parts = []
     if result.error is not None:
-        parts.append(f"could not be evaluated: {clean(result.error, SENTENCE_LIMIT)}")
+        parts.append(f"could not be evaluated: {_ended(clean(result.error, SENTENCE_LIMIT))}")
     if result.unexpected_count == 0 and result.element_count and not parts:
         parts.append(f"holds for all {quantity(result.element_count, 'row')}")
     elif result.unexpected_count is not None and result.element_count is not None:
@@ -290,9 +285,7 @@ def required_by(result: ExpectationResult) -> str:
 
 def sample_of(example: Mapping[str, Json]) -> str:
     """Which row: its sample id, and `/turn/sample_index` unless both are the first."""
-    name = clean(example.get("sample_id"), NAME_LIMIT) or '""'
-    turn, index = example.get("turn", 0), example.get("sample_index", 0)
-    return name if (turn, index) == (0, 0) else f"{name}/{clean(turn, 12)}/{clean(index, 12)}"
+    return name_of(example.get("sample_id"), example.get("turn", 0), example.get("sample_index", 0))
 
 
 def samples(examples: Iterable[Mapping[str, Json]], value_limit: int) -> list[tuple[str, str | None]]:

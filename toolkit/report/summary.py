@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from toolkit.records import ExpectationResult, SuiteRun, Verdict
+from toolkit.report import counts, doubts, steps
 from toolkit.report import outcome as say
-from toolkit.report.text import clean, fingerprint, number, quantity, share
+from toolkit.report.text import clean, number, quantity, share
 
 _SAMPLES = 3
 _VALUE_LIMIT = 40
@@ -31,15 +32,15 @@ def render_summary(verdict: Verdict) -> str:
     outcome = say.outcome_of(verdict)
     culprits = say.culprits(verdict) if outcome.tone == "closed" else ()
     blocks = [
-        f"## {_MARKS[outcome.tone]} {outcome.word}: {outcome.says}",
-        f"**{code(clean(verdict.dataset, say.NAME_LIMIT) or '(no name)')}** {prose(say.split_sentence(verdict))}",
+        f"## {_MARKS[outcome.tone]} {outcome.headline}",
+        f"**{code(clean(verdict.dataset, doubts.NAME_LIMIT) or '(no name)')}** {prose(say.split_sentence(verdict))}",
+        _bullets("Held against", (f"{what}: {prose(which)}" for what, which in say.held_against(verdict))),
         _bullets("Why", map(prose, say.reasons_of(verdict))),
         _bullets("Where the bad rows come from", map(prose, culprits)),
-        _bullets(
-            "Next", [prose(s.says) + (f": {code(s.command)}" if s.command else "") for s in say.next_steps(verdict)]
-        ),
+        _bullets("Next", map(_step, steps.next_steps(verdict))),
         _counts(verdict),
         _groups(verdict),
+        _doubts(verdict),
         *(_expectations(run) for run in verdict.suites),
         _made_with(verdict),
     ]
@@ -71,7 +72,7 @@ def _span(text: str) -> str:
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
-def _step(step: say.Step) -> str:
+def _step(step: steps.Step) -> str:
     return f"{prose(step.says)}: {code(step.command)}" if step.command else prose(step.says)
 
 
@@ -93,16 +94,17 @@ def _counts(verdict: Verdict) -> str:
     accounting = verdict.accounting
     unreadable = "; ".join(clean(path, 120) for path in verdict.unreadable[:3])
     lines = [
-        ("asked", "no prompts.jsonl" if accounting.asked is None else number(accounting.asked), ""),
+        ("asked", "–" if accounting.asked is None else number(accounting.asked), counts.asked_sentence(accounting)),
         ("rows", number(verdict.rows), quantity(verdict.ids, "id")),
-        ("failed", number(accounting.failed), say.tally(accounting.failures_by_reason)),
-        ("unanswered", "not known" if accounting.unanswered is None else number(accounting.unanswered), ""),
+        *((f.name, number(f.count), f.sentence if f.count else "") for f in counts.failures_of(accounting)),
         ("not sealed", number(accounting.unsealed), ""),
         ("unreadable shards", number(len(verdict.unreadable)), unreadable),
         ("quarantined", number(verdict.quarantined), say.quarantine_share(verdict, say.strictest(verdict))),
-        ("", "", say.tally(verdict.quarantined_by_reason)),
+        ("", "", counts.tally(verdict.quarantined_by_reason)),
     ]
-    for kind, rows, _ in say.evidence_of(verdict.evidence):
+    if merge := counts.merge_sentence(verdict):
+        lines.append(("written by a merge", number(counts.written_by_merge(verdict) or 0), merge))
+    for kind, rows, _ in doubts.evidence_of(verdict.evidence):
         lines.append((f"evidence: {kind}", number(rows), share(rows, verdict.rows)))
     return _table(("what", "count", ""), [[prose(cell) for cell in line] for line in lines if any(line)], right=(1,))
 
@@ -110,9 +112,9 @@ def _counts(verdict: Verdict) -> str:
 def _groups(verdict: Verdict) -> str:
     rows = [
         [
-            prose(say.group_name(group)),
+            prose(doubts.group_name(group)),
             number(group.rows),
-            prose(say.evidence_mix(group.evidence)),
+            prose(doubts.evidence_mix(group.evidence)),
             prose(say.convention_of(group)),
             number(group.truncated),
             number(group.quarantined),
@@ -123,23 +125,29 @@ def _groups(verdict: Verdict) -> str:
     return "### Sources and providers\n\n" + _table(heading, rows, right=(1, 4, 5)) if rows else ""
 
 
+def _doubts(verdict: Verdict) -> str:
+    lines = [f"- {prose(d.group)}: {prose('; '.join(d.sentences))}" for d in doubts.doubts_of(verdict)]
+    return "\n".join(["### Why rows are not proved", "", *lines]) if lines else ""
+
+
 def _expectations(run: SuiteRun) -> str:
     """Failing ones and those that tolerate failing rows in a table, the others counted."""
     findings = say.sort_results(run)
     rows = [_expectation(result) for result in (*findings.failing, *findings.tolerated)]
-    title = f"### Expectations of {code(clean(run.name, say.NAME_LIMIT))}"
+    title = f"### Expectations of {code(clean(run.name, doubts.NAME_LIMIT))}"
+    unjudged = _bullets("Not evaluated", (prose(group.sentence) for group in findings.unjudged))
     rest = f"{quantity(len(findings.clean), 'expectation')} without a failing row."
     heading = ("", "expectation", "found", "must hold", "for example")
-    return "\n\n".join(filter(None, (title, _table(heading, rows) if rows else "", rest)))
+    return "\n\n".join(filter(None, (title, unjudged, _table(heading, rows) if rows else "", rest)))
 
 
 def _expectation(result: ExpectationResult) -> list[str]:
     mark = ("⛔ critical" if say.closes_gate(result) else f"⚠️ {result.severity}") if say.fails(result) else "✅"
-    about = f"<br>{prose(clean(result.description, 200))}" if result.description else ""
+    about = f"<br>{prose(clean(told, 200))}" if (told := say.about(result)) else ""
     rows = say.samples(result.examples[:_SAMPLES], _VALUE_LIMIT)
     return [
         mark,
-        code(clean(result.id, say.NAME_LIMIT)) + about,
+        code(clean(result.id, doubts.NAME_LIMIT)) + about,
         prose(say.found_by(result)),
         say.required_by(result),
         ", ".join(code(row if value is None else f"{row}: {value}") for row, value in rows),
@@ -147,8 +155,5 @@ def _expectation(result: ExpectationResult) -> list[str]:
 
 
 def _made_with(verdict: Verdict) -> str:
-    names = [("contract", verdict.contract, verdict.contract_sha256)]
-    names += [("suite", run.name, run.sha256) for run in verdict.suites]
-    parts = [f"{kind} {code(clean(name, say.NAME_LIMIT))} {code(fingerprint(digest))}" for kind, name, digest in names]
-    parts.append(f"tokenproof {code(clean(verdict.tool_version, 40))}, kernel {verdict.kernel_version}")
-    return f"{'; '.join(parts)}; audited {code(clean(verdict.created_at, 40))}"
+    version = f"tokenproof {code(clean(verdict.tool_version, 40))}, kernel {verdict.kernel_version}"
+    return f"{version}; audited {code(clean(verdict.created_at, 40))}"

@@ -1,6 +1,9 @@
-"""A server on this machine that behaves like OpenRouter in front of a few providers, faults included.
+"""Servers on this machine that behave like OpenRouter, SGLang and vLLM, faults included. docs/simulator.md has it all.
 
-`asked` reads a request, `answers` makes the model's answer in ids (`phrases`, `arguments`, `draws`), `providers`
-shapes it into the body that one provider would send, `scenario` says who answers and what goes wrong, `simulation`
-remembers what was billed, and `server` (the only one that imports aiohttp) carries all that over HTTP.
+`scenario` (files: `scenario_file`) says what is played: `behaviours` by name, `providers`, `limits`, an `account`.
+`asked` and `routing` read a request, `fate` draws what becomes of it, `answers` makes the model's answer in ids
+(`phrases`, `arguments`, `draws`; `canned` once for all). Three faces make a reply of it, `openrouter`, `chat` and
+`native` (`engine` is what the last two share): `shown` and `defects` are what a provider lets through, `bodies` and
+`refusals` its shape, `sending` how it goes out. `simulation` remembers, `ledger` keeps the books, `side` tells them.
+`faces` ties that together without a socket, and `server` (the only one that imports aiohttp) carries it over HTTP.
 """

@@ -77,7 +77,14 @@ def prompt_key(messages: Sequence[Mapping[str, Json]], tools: Sequence[Mapping[s
 def answer(asked: Asked, contract: Contract, vocabulary: Vocabulary, *, seed: int, key: str) -> Answer:
     """The answer to `asked`, whose `prompt_key` is `key`."""
     draft = draft_answer(asked, contract, Draws(seed, "answer", key, asked.nonce))
-    return _cut(list(_pieces(draft, asked.mode, contract, vocabulary)), draft, asked.max_tokens, vocabulary)
+    return answer_of(draft, asked.mode, contract, vocabulary, max_tokens=asked.max_tokens)
+
+
+def answer_of(
+    draft: Draft, mode: str, contract: Contract, vocabulary: Vocabulary, *, max_tokens: int | None = None
+) -> Answer:
+    """The answer that says `draft` in the form of `mode`, cut after `max_tokens` ids."""
+    return _cut(list(_pieces(draft, mode, contract, vocabulary)), draft, max_tokens, vocabulary)
 
 
 def draft_answer(asked: Asked, contract: Contract, draws: Draws) -> Draft:

@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import orjson
+
 from toolkit.contract import Contract
 from toolkit.errors import PermanentError
 from toolkit.records import Json
+from toolkit.simulate.routing import Routing, read_routing, refusal
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SHOWN_CHARS = 80
 
-_SLUG_LISTS = ("order", "only", "ignore", "quantizations")
-_ROUTING_KEYS = frozenset(
-    {
-        *_SLUG_LISTS,
-        "allow_fallbacks",
-        "data_collection",
-        "enforce_distillable_text",
-        "max_price",
-        "preferred_max_latency",
-        "preferred_min_throughput",
-        "require_parameters",
-        "sort",
-        "zdr",
-    }
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Routing:
-    """The part of a request's `provider` object that the simulation obeys; slugs in lower case."""
-
-    order: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    quantizations: tuple[str, ...] = ()
-    allow_fallbacks: bool = True
+_ROUTED = {
+    "logprobs": "logprobs",
+    "max_completion_tokens": "max_tokens",
+    "max_tokens": "max_tokens",
+    "min_p": "min_p",
+    "reasoning": "reasoning",
+    "repetition_penalty": "repetition_penalty",
+    "response_format": "response_format",
+    "seed": "seed",
+    "stop": "stop",
+    "temperature": "temperature",
+    "tool_choice": "tool_choice",
+    "tools": "tools",
+    "top_k": "top_k",
+    "top_logprobs": "top_logprobs",
+    "top_p": "top_p",
+}
+"""Fields that `require_parameters` looks at, by the names of supported_parameters."""
+_MAX_SESSION_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +47,9 @@ class Asked:
         nonce: The request's `seed`, or 0: another one gives another answer to the same prompt.
         tool: Name of the tool that `tool_choice` demands; None for any.
         shows_reasoning: False where the request asked to withhold the reasoning's text.
+        speaker: `session_id` and `user`, as sent.
+        returns_ids: Whether the request asked an engine for ids (`return_token_ids`).
+        includes_usage: Whether a stream of an engine ends with usage (`stream_options.include_usage`).
     """
 
     model: str
@@ -64,6 +64,18 @@ class Asked:
     shows_reasoning: bool
     nonce: int
     routing: Routing
+    speaker: tuple[str | None, str | None] = (None, None)
+    returns_ids: bool = False
+    includes_usage: bool = False
+
+    def identity_of(self, key: str) -> str:
+        """What was asked, by whom: `key` (the `prompt_key`), or its sha256 with seed, session and user if any is sent.
+
+        In words: sha256 of the JSON list [key, seed or 0, session_id or null, user or null], without spaces.
+        """
+        if not self.nonce and self.speaker == (None, None):
+            return key
+        return hashlib.sha256(orjson.dumps([key, self.nonce, *self.speaker])).hexdigest()
 
 
 def read_request(body: Json, contract: Contract) -> Asked:
@@ -81,6 +93,8 @@ def read_request(body: Json, contract: Contract) -> Asked:
         raise PermanentError(f"{model[:_SHOWN_CHARS]} is not a valid model ID", reason="model_not_found", status=400)
     tools = _tools(body.get("tools"))
     calls_tools, tool = _tool_choice(body.get("tool_choice"), tools)
+    max_tokens = _max_tokens(body)
+    parameters = frozenset(_ROUTED[name] for name in body.keys() & _ROUTED.keys())
     return Asked(
         model=model,
         mode=_mode(body, contract),
@@ -89,18 +103,15 @@ def read_request(body: Json, contract: Contract) -> Asked:
         calls_tools=calls_tools,
         tool=tool,
         parallel_calls=_flag(body, "parallel_tool_calls", True),
-        max_tokens=_max_tokens(body),
+        max_tokens=max_tokens,
         stream=_flag(body, "stream", False),
         shows_reasoning=_shows_reasoning(body),
         nonce=_integer(body, "seed") or 0,
-        routing=_routing(body.get("provider")),
+        routing=read_routing(body.get("provider"), max_tokens=max_tokens, parameters=parameters),
+        speaker=(_text(body, "session_id", _MAX_SESSION_CHARS), _text(body, "user")),
+        returns_ids=_flag(body, "return_token_ids", False),
+        includes_usage=_includes_usage(body.get("stream_options")),
     )
-
-
-def refusal(where: str, expected: str, found: Json) -> PermanentError:
-    """The 400 for a field that is not as expected; `found` is shown by type, and scalars cut short."""
-    shown = type(found).__name__ if isinstance(found, dict | list | str) else repr(found)[:_SHOWN_CHARS]
-    return PermanentError(f"{where}: expected {expected}, found {shown}", reason="invalid_request", status=400)
 
 
 def last_user_text(messages: Sequence[Mapping[str, Json]]) -> str:
@@ -184,13 +195,21 @@ def _tool_choice(value: Json, tools: list[dict[str, Json]] | None) -> tuple[bool
 
 
 def _mode(body: dict[str, Json], contract: Contract) -> str:
-    """The mode whose request fields the body holds; else the contract's default mode."""
+    """The mode whose request fields, or whose template options, the body holds; else the contract's default mode.
+
+    A literal `extra_body` is not unwrapped, as on a real server.
+    """
     reasoning = body.get("reasoning")
     if reasoning is not None and not isinstance(reasoning, dict):
         raise refusal("reasoning", "an object", reasoning)
     if reasoning and reasoning.get("effort") == "none":
         body = {**body, "reasoning": {**reasoning, "enabled": False}}
+    options = body.get("chat_template_kwargs")
+    if options is not None and not isinstance(options, dict):
+        raise refusal("chat_template_kwargs", "an object", options)
     for name, mode in contract.modes.items():
+        if options and mode.renderer_options and _holds(options, mode.renderer_options):
+            return name
         if mode.request and _holds(body, mode.request):
             return name
     return contract.default_mode
@@ -233,20 +252,16 @@ def _flag(body: dict[str, Json], name: str, default: bool) -> bool:
     return value
 
 
-def _routing(value: Json) -> Routing:
+def _text(body: dict[str, Json], name: str, most: int | None = None) -> str | None:
+    value = body.get(name)
+    if value is not None and (not isinstance(value, str) or (most is not None and len(value) > most)):
+        raise refusal(name, "a string" if most is None else f"a string of at most {most} characters", value)
+    return value
+
+
+def _includes_usage(value: Json) -> bool:
     if value is None:
-        return Routing()
+        return False
     if not isinstance(value, dict):
-        raise refusal("provider", "an object", value)
-    for key in value:
-        if key not in _ROUTING_KEYS:
-            known = ", ".join(sorted(_ROUTING_KEYS))
-            message = f"provider: unknown key {key[:_SHOWN_CHARS]!r}; expected one of: {known}"
-            raise PermanentError(message, reason="invalid_request", status=400)
-    lists = {}
-    for name in _SLUG_LISTS:
-        slugs = value.get(name) or []
-        if not isinstance(slugs, list) or not all(isinstance(slug, str) for slug in slugs):
-            raise refusal(f"provider.{name}", "a list of strings", value[name])
-        lists[name] = tuple(slug.lower() for slug in slugs)
-    return Routing(allow_fallbacks=_flag(value, "allow_fallbacks", True), **lists)
+        raise refusal("stream_options", "an object", value)
+    return value.get("include_usage") is True

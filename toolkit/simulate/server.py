@@ -1,80 +1,90 @@
-"""The simulated OpenRouter over HTTP, on this machine only.
+"""The simulated servers over HTTP, on this machine only.
 
-Answers POST /api/v1/chat/completions, GET /api/v1/key, /api/v1/credits and /api/v1/models/{author}/{slug}/endpoints;
-GET /simulator/ledger tells what was billed, ids included (`?ids=0` leaves them out).
+OpenRouter: POST /api/v1/chat/completions; GET /api/v1/key, /credits, /generation, /models/{author}/{slug}/endpoints.
+Engine: POST /v1/chat/completions, /generate; GET /health, /health_generate, /get_model_info; POST /flush_cache.
+Books: GET /_ledger (`?ids=1` with ids, `?after_s=N`: limits counted from that second on), and GET /simulator/ledger.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import gc
+import importlib
 import ipaddress
 import signal
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass
+from pathlib import Path
 
 import orjson
 from aiohttp import web
 
 from toolkit.contract import Contract
-from toolkit.errors import ConfigError, PermanentError
-from toolkit.records import Json
-from toolkit.simulate.answers import prompt_key
-from toolkit.simulate.asked import read_request
-from toolkit.simulate.providers import (
-    BLANK_LINES,
-    DONE,
-    EDGE_TIMEOUT_PAGE,
-    PROCESSING,
-    Body,
-    Envelope,
-    body_of,
-    deltas_of,
-    empty_choices,
-    endpoints_body,
-    error_body,
-    error_event,
-    error_in_200,
-    events_of,
-    show,
-    usage_of,
-)
-from toolkit.simulate.scenario import Fate, Scenario, fate_of
-from toolkit.simulate.simulation import Simulation
+from toolkit.errors import ConfigError
+from toolkit.simulate import side
+from toolkit.simulate.behaviours import Face
+from toolkit.simulate.bodies import endpoints_body
+from toolkit.simulate.faces import reply_to
+from toolkit.simulate.ledger import Ledger
+from toolkit.simulate.refusals import Refusal, error_body
+from toolkit.simulate.scenario import Scenario
+from toolkit.simulate.sending import EVENTS, Sending
+from toolkit.simulate.simulation import Simulation, Turn
 from toolkit.vocabulary import Vocabulary
 
 _MAX_BODY_BYTES = 32 * 2**20
 _SLAB_BYTES = 4096
 """Streams are written in slabs of this size, which end anywhere: inside an event, inside a character."""
+_SPREAD_STEPS = 40
 _BACKLOG = 4096
 _SHUTDOWN_S = 1.0
 
 _SIMULATION = web.AppKey("simulation", Simulation)
 
 
-def build_app(contract: Contract, vocabulary: Vocabulary, scenario: Scenario) -> web.Application:
-    """The server as an application, bound to nothing yet.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A server that listens: `url` is `http://127.0.0.1:PORT`, `simulation` what it remembers."""
+
+    url: str
+    simulation: Simulation
+
+
+def build_app(
+    contract: Contract, vocabulary: Vocabulary, scenario: Scenario, *, ledger: Path | None = None
+) -> web.Application:
+    """The server as an application, bound to nothing yet; `ledger` is a file to append the books to.
 
     Raises:
         ConfigError: the scenario's replies bear a model that the contract does not know.
+        StoreError: the ledger's file cannot be opened.
     """
-    if not contract.accepts_model(scenario.reply_model):
+    if scenario.reply_model is not None and not contract.accepts_model(scenario.reply_model):
         raise ConfigError(
             f"scenario: reply_model: expected one of {', '.join(contract.models)} ({contract.name}), "
             f"found {scenario.reply_model!r}"
         )
     app = web.Application(middlewares=[_as_json, _with_key], client_max_size=_MAX_BODY_BYTES)
-    app[_SIMULATION] = Simulation(contract, vocabulary, scenario)
+    app[_SIMULATION] = Simulation(contract, vocabulary, scenario, Ledger(ledger))
     app.on_startup.append(_warm)
+    app.on_cleanup.append(_close)
     app.add_routes(
         [
-            web.post("/api/v1/chat/completions", _chat),
+            web.post("/api/v1/chat/completions", _completions("openrouter")),
             web.get("/api/v1/key", _key),
             web.get("/api/v1/credits", _credits),
+            web.get("/api/v1/generation", _generation),
             web.get("/api/v1/models/{author}/{slug}/endpoints", _endpoints),
-            web.get("/simulator/ledger", _ledger),
+            web.post("/v1/chat/completions", _completions("chat")),
+            web.post("/generate", _completions("sglang")),
+            web.put("/generate", _completions("sglang")),
+            web.get("/health", _health),
+            web.get("/health_generate", _health),
+            web.get("/get_model_info", _model_info),
+            web.route("*", "/flush_cache", _flush_cache),
+            web.get("/_ledger", _ledger),
+            web.get("/simulator/ledger", _old_ledger),
         ]
     )
     return app
@@ -87,6 +97,7 @@ def run(
     *,
     host: str = "127.0.0.1",
     port: int = 0,
+    ledger: Path | None = None,
     announce: Callable[[str], None],
 ) -> None:
     """Serve until SIGTERM or SIGINT; blocks, and belongs in the main thread.
@@ -95,9 +106,14 @@ def run(
 
     Raises:
         ConfigError: the host is not this machine's loopback, or the port cannot be had.
+        StoreError: the ledger's file cannot be opened.
     """
     _check_loopback(host)
-    app = build_app(contract, vocabulary, scenario)
+    app = build_app(contract, vocabulary, scenario, ledger=ledger)
+
+    # Books grow with every request and hold no cycles: looking through them all the time costs a quarter of the speed.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
     async def until_signal() -> None:
         stop = asyncio.Event()
@@ -108,14 +124,25 @@ def run(
             announce(base_url)
             await stop.wait()
 
-    asyncio.run(until_signal())
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(until_signal())
+
+
+@asynccontextmanager
+async def simulating(
+    contract: Contract, vocabulary: Vocabulary, scenario: Scenario, *, ledger: Path | None = None
+) -> AsyncIterator[Running]:
+    """Serve on a free port of 127.0.0.1 inside the running loop; gives the URL and the simulation behind it."""
+    app = build_app(contract, vocabulary, scenario, ledger=ledger)
+    async with _listening(app, "127.0.0.1", 0) as url:
+        yield Running(url=url, simulation=app[_SIMULATION])
 
 
 @asynccontextmanager
 async def serving(contract: Contract, vocabulary: Vocabulary, scenario: Scenario) -> AsyncIterator[str]:
     """Serve on a free port of 127.0.0.1 inside the running loop; gives `http://127.0.0.1:PORT`."""
-    async with _listening(build_app(contract, vocabulary, scenario), "127.0.0.1", 0) as base_url:
-        yield base_url
+    async with simulating(contract, vocabulary, scenario) as running:
+        yield running.url
 
 
 @asynccontextmanager
@@ -133,6 +160,15 @@ async def _listening(app: web.Application, host: str, port: int) -> AsyncIterato
         await runner.cleanup()
 
 
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is installed: it is not needed, only faster."""
+    try:
+        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+    except ImportError:
+        return None
+    return factory
+
+
 def _check_loopback(host: str) -> None:
     try:
         loopback = ipaddress.ip_address(host).is_loopback
@@ -146,6 +182,10 @@ async def _warm(app: web.Application) -> None:
     app[_SIMULATION].warm()
 
 
+async def _close(app: web.Application) -> None:
+    app[_SIMULATION].ledger.close()
+
+
 # --- around every request -----------------------------------------------------------------------
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -153,165 +193,195 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @web.middleware
 async def _as_json(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Refusals in OpenRouter's error shape, whoever made them."""
+    """What the server itself refuses, in OpenRouter's error shape."""
     try:
         return await handler(request)
-    except PermanentError as error:
-        status = error.status or 400
-        return _json(error_body(status, str(error)), status=status)
     except web.HTTPException as error:
-        return _json(error_body(error.status, error.reason), status=error.status)
+        return _replied(Refusal(status=error.status, body=error_body(error.status, error.reason)))
 
 
 @web.middleware
 async def _with_key(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Any bearer token will do, but there must be one; it is neither kept nor compared."""
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if request.path.startswith("/api/") and (scheme.lower() != "bearer" or not token.strip()):
-        return _json(error_body(401, "Missing Authentication header"), status=401)
+    """OpenRouter takes any bearer token, but there must be one; it is not kept."""
+    if request.path.startswith("/api/") and not _token_of(request):
+        return _replied(Refusal(status=401, body=error_body(401, "Missing Authentication header")))
     return await handler(request)
 
 
-# --- chat completions ---------------------------------------------------------------------------
+def _token_of(request: web.Request) -> str:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
-async def _chat(request: web.Request) -> web.StreamResponse:
-    simulation = request.app[_SIMULATION]
-    scenario = simulation.scenario
-    asked = read_request(_decoded(await request.read()), simulation.contract)
-    key = prompt_key(asked.messages, asked.tools, asked.mode)
-    attempt = simulation.requests[key]
-    simulation.requests[key] += 1
-    if scenario.varies and asked.nonce == 0:
-        asked = replace(asked, nonce=attempt)
-    fate = fate_of(scenario, asked.routing, key, attempt, stream=asked.stream)
-    created = int(time.time())
-    serial = hashlib.sha256(f"{scenario.seed} {key} {attempt}".encode()).hexdigest()[:20]
-    envelope = Envelope(
-        id=f"gen-{created}-{serial}", created=created, model=scenario.reply_model, provider=fate.provider.name
-    )
-    if fate.fault is not None:
-        simulation.faults[fate.fault] += 1
-        if fate.fault != "cut_stream":
-            await asyncio.sleep(fate.latency_s)
-            return _faulty(fate, envelope, scenario, stream=asked.stream)
-    made = simulation.answer_to(asked, key)
-    prompt_ids = simulation.prompt_ids(asked, key, fate.provider)
-    usage = usage_of(made, fate.provider, prompt_ids=prompt_ids, has_tools=asked.tools is not None)
-    shown = show(made, fate.provider, shows_reasoning=asked.shows_reasoning)
-    # Billed before it is sent: who hangs up while the model answers pays all the same.
-    simulation.bill(envelope, key, made, usage)
-    if asked.stream:
-        events = b"".join(events_of(deltas_of(shown), shown, envelope, usage)) + DONE
-        return await _stream(request, events, fate, envelope)
-    if fate.latency_s:
-        await asyncio.sleep(fate.latency_s)
-    body = orjson.dumps(body_of(shown, envelope, usage))
-    return _raw_json(BLANK_LINES + body if fate.blank_lines else body, {"X-Generation-Id": envelope.id})
+# --- completions --------------------------------------------------------------------------------
 
 
-async def _stream(request: web.Request, events: bytes, fate: Fate, envelope: Envelope) -> web.StreamResponse:
-    """Send `events` behind a few comments; with the fault `cut_stream` only the first part of them."""
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Generation-Id": envelope.id})
-    cut = fate.fault == "cut_stream"
-    if cut:
-        events = events[: int(len(events) * fate.cut_at)]
+def _completions(face: Face) -> _Handler:
+    """The handler of completions at one face."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        simulation = request.app[_SIMULATION]
+        turn = simulation.open(face, body)
+        return await _send(request, turn, reply_to(simulation, turn, body))
+
+    return handle
+
+
+async def _send(request: web.Request, turn: Turn, sending: Sending) -> web.StreamResponse:
+    """Carry out `sending`: settle the books once the answer would be there, then send the last bytes.
+
+    Whoever hangs up meanwhile pays all the same: the model goes on answering.
+    """
+    turn.receive()
+    delivered = False
     try:
-        await response.prepare(request)
-        await response.write(PROCESSING)
-        await asyncio.sleep(fate.latency_s)
-        await response.write(PROCESSING)
-        for at in range(0, len(events), _SLAB_BYTES):
-            await response.write(events[at : at + _SLAB_BYTES])
-        if cut and fate.aborts and request.transport is not None:
-            request.transport.abort()
-        else:
-            await response.write_eof()
-    except ConnectionError:
-        pass  # the client has hung up; what it was sent stays billed
-    return response
+        response = _response(sending)
+        if sending.early:
+            await _keep_alive(request, response, sending)
+        elif sending.wait_s:
+            await asyncio.sleep(sending.wait_s)
+        turn.settle(sending.status)
+        try:
+            await _write(request, response, sending)
+            delivered = sending.is_whole and request.transport is not None and not request.transport.is_closing()
+        except ConnectionError:
+            pass
+        return response
+    finally:
+        turn.end(delivered=delivered)
 
 
-def _faulty(fate: Fate, envelope: Envelope, scenario: Scenario, *, stream: bool) -> web.Response:
-    """The reply that a fault puts in place of an answer. Nothing is billed for it."""
-    provider = fate.provider
-    if fate.fault == "http_429":
-        wish = {} if scenario.retry_after_s is None else {"Retry-After": str(scenario.retry_after_s)}
-        return _json(error_body(429, "Provider returned error", provider), status=429, headers=wish)
-    if fate.fault == "http_502":
-        return _json(error_body(502, "Provider returned error", provider), status=502)
-    if fate.fault == "http_524":
-        return web.Response(text=EDGE_TIMEOUT_PAGE, content_type="text/html", status=524, reason="A Timeout Occurred")
-    if stream:
-        chunk = orjson.dumps(empty_choices(envelope, "chat.completion.chunk"))
-        failed = error_event(envelope, provider)
-        events = failed if fate.fault == "error_in_200" else b"data: " + chunk + b"\n\n" + DONE
-        return web.Response(body=PROCESSING + events, content_type="text/event-stream")
-    return _json(error_in_200(provider) if fate.fault == "error_in_200" else empty_choices(envelope))
+def _response(sending: Sending) -> web.StreamResponse:
+    reason = "A Timeout Occurred" if sending.status == 524 else None
+    if sending.is_plain:
+        return web.Response(
+            body=sending.body,
+            status=sending.status,
+            reason=reason,
+            headers=sending.headers,
+            content_type=sending.content_type,
+        )
+    headers = {**sending.headers, "Content-Type": sending.content_type}
+    if sending.content_type != EVENTS and not sending.early:
+        headers["Content-Length"] = str(len(sending.body))
+    return web.StreamResponse(status=sending.status, reason=reason, headers=headers)
 
 
-# --- side endpoints -----------------------------------------------------------------------------
+async def _keep_alive(request: web.Request, response: web.StreamResponse, sending: Sending) -> None:
+    """Wait for the answer with signs of life: headers and `early` at once, `early` again every now and then."""
+    loop = asyncio.get_running_loop()
+    ready = loop.time() + sending.wait_s
+    gone = False
+    while True:
+        if not gone:
+            try:
+                await response.prepare(request)
+                await response.write(sending.early)
+            except ConnectionError:
+                gone = True
+        left = ready - loop.time()
+        if left <= 0:
+            return
+        await asyncio.sleep(left if gone else min(left, sending.keep_alive_s))
+
+
+async def _write(request: web.Request, response: web.StreamResponse, sending: Sending) -> None:
+    transport = request.transport
+    if transport is None:
+        raise ConnectionResetError("the client has hung up")
+    if sending.bare:
+        transport.abort()
+        return
+    await response.prepare(request)
+    if sending.is_plain:
+        await response.write_eof()
+        return
+    body = sending.body
+    if sending.cut_at is not None:
+        body = body[: int(len(body) * sending.cut_at)]
+    await _spread(response, body, sending.spread_s)
+    if sending.cut_at is not None and sending.tears:
+        transport.abort()
+    else:
+        await response.write_eof()
+
+
+async def _spread(response: web.StreamResponse, body: bytes, spread_s: float) -> None:
+    """Write `body` in slabs, over `spread_s` seconds."""
+    size = _SLAB_BYTES if not spread_s else max(1, -(-len(body) // _SPREAD_STEPS))
+    starts = range(0, len(body), size)
+    for start in starts:
+        if spread_s:
+            await asyncio.sleep(spread_s / len(starts))
+        await response.write(body[start : start + size])
+
+
+# --- beside completions -------------------------------------------------------------------------
 
 
 async def _key(request: web.Request) -> web.Response:
-    usage = request.app[_SIMULATION].cost_usd
-    data = {
-        "label": "simulated",
-        "limit": None,
-        "limit_remaining": None,
-        "limit_reset": None,
-        "include_byok_in_limit": False,
-        "usage": usage,
-        "usage_daily": usage,
-        "usage_weekly": usage,
-        "usage_monthly": usage,
-        "is_free_tier": False,
-        "is_management_key": False,
-        "expires_at": None,
-    }
-    return _json({"data": data})
+    return _json(side.key_body(request.app[_SIMULATION], is_management=_manages(request)))
 
 
 async def _credits(request: web.Request) -> web.Response:
-    return _json(error_body(403, "Only management keys can fetch credits for an account"), status=403)
+    return _replied(side.credits_of(request.app[_SIMULATION], is_management=_manages(request)))
+
+
+async def _generation(request: web.Request) -> web.Response:
+    return _replied(side.generation_of(request.app[_SIMULATION], request.query.get("id", "")))
 
 
 async def _endpoints(request: web.Request) -> web.Response:
     simulation = request.app[_SIMULATION]
     model = f"{request.match_info['author']}/{request.match_info['slug']}"
     if not simulation.contract.accepts_model(model):
-        return _json(error_body(404, "Model not found"), status=404)
+        return _replied(Refusal(status=404, body=error_body(404, "Model not found")))
     return _json(endpoints_body(simulation.scenario.providers, model, simulation.contract.title))
 
 
+async def _health(request: web.Request) -> web.Response:
+    return web.Response(status=200 if request.app[_SIMULATION].scenario.healthy else 503)
+
+
+async def _model_info(request: web.Request) -> web.Response:
+    return _json(side.model_info_body(request.app[_SIMULATION]))
+
+
+async def _flush_cache(request: web.Request) -> web.Response:
+    busy = request.app[_SIMULATION].limiter.in_flight > 0
+    return web.Response(text="Cache not flushed.\n" if busy else "Cache flushed.\n", status=400 if busy else 200)
+
+
 async def _ledger(request: web.Request) -> web.Response:
-    simulation = request.app[_SIMULATION]
-    billed = simulation.billed
-    if request.query.get("ids") == "0":
-        billed = [replace(entry, output_ids=None) for entry in billed]
-    return _json(
-        {
-            "billed": billed,
-            "cost_usd": simulation.cost_usd,
-            "requests": dict(simulation.requests),
-            "faults": dict(simulation.faults),
-        }
+    after = request.query.get("after_s", "0")
+    body = side.ledger_body(
+        request.app[_SIMULATION],
+        with_ids=request.query.get("ids") == "1",
+        after_s=int(after) if after.isascii() and after.isdigit() and len(after) < 10 else 0,
     )
+    return _json(body)
+
+
+async def _old_ledger(request: web.Request) -> web.Response:
+    return _json(side.old_ledger_body(request.app[_SIMULATION], with_ids=request.query.get("ids") != "0"))
+
+
+def _manages(request: web.Request) -> bool:
+    return _token_of(request) == request.app[_SIMULATION].scenario.account.management_key
 
 
 # --- small things -------------------------------------------------------------------------------
 
 
-def _decoded(body: bytes) -> Json:
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise PermanentError(f"the body: expected JSON: {error}", reason="invalid_request", status=400) from None
+def _json(body: object) -> web.Response:
+    return web.Response(body=orjson.dumps(body), content_type="application/json")
 
 
-def _json(body: Body, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    return _raw_json(orjson.dumps(body), headers, status)
-
-
-def _raw_json(body: bytes, headers: dict[str, str] | None = None, status: int = 200) -> web.Response:
-    return web.Response(body=body, content_type="application/json", status=status, headers=headers)
+def _replied(refusal: Refusal) -> web.Response:
+    return web.Response(
+        body=orjson.dumps(refusal.body),
+        status=refusal.status,
+        headers=refusal.headers,
+        content_type="application/json",
+    )

@@ -11,7 +11,7 @@ import msgspec
 
 from toolkit.errors import StoreError
 from toolkit.records import Entry, Failure
-from toolkit.store.files import sync_folder, unreadable, write_atomic
+from toolkit.store.files import files_in, open_regular, sync_folder, unreadable, write_atomic
 
 
 class LineWriter:
@@ -86,8 +86,12 @@ def _cut_torn_line(path: Path) -> None:
 
 
 def journal_files(folder: Path) -> list[Path]:
-    """All files of a journal, oldest name first."""
-    return sorted(folder.glob("*.jsonl"))
+    """All files of a journal, oldest name first.
+
+    Raises:
+        StoreError: the folder cannot be listed.
+    """
+    return files_in(folder, ".jsonl")
 
 
 def read_entries(path: Path) -> Iterator[Entry]:
@@ -96,10 +100,20 @@ def read_entries(path: Path) -> Iterator[Entry]:
     Raises:
         StoreError: the file cannot be read, or a whole line is no entry.
     """
+    for _, entry in numbered_entries(path):
+        yield entry
+
+
+def numbered_entries(path: Path) -> Iterator[tuple[int, Entry]]:
+    """`read_entries` with the number of each line, from 1.
+
+    Raises:
+        StoreError: the file cannot be read, or a whole line is no entry.
+    """
     decoder = msgspec.json.Decoder(Entry)
     for number, line in _whole_lines(path):
         try:
-            yield decoder.decode(line)
+            yield number, decoder.decode(line)
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             raise StoreError(f"{path}: line {number}: expected a journal entry: {error}") from None
 
@@ -111,7 +125,7 @@ def count_entries(folder: Path) -> int:
 
 def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             for number, line in enumerate(file, 1):
                 if line.endswith(b"\n") and line.strip():
                     yield number, line

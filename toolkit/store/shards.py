@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +13,15 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from toolkit.columns import SHARD_SCHEMA
 from toolkit.errors import ShardError, StoreError
-from toolkit.records import SCHEMA_VERSION, SHARD_SCHEMA, LiveShard
+from toolkit.records import SCHEMA_VERSION, LiveShard
 from toolkit.store.files import read_bytes, sha256_of, write_atomic, write_whole
+from toolkit.store.shard_writer import ROWS_PER_BATCH, batches_of, shards_of, without_rows, write_parquet
 from toolkit.store.workspace import Dataset
 
-ROWS_PER_SHARD = 16_384
-_TEXT_PER_SHARD = 256 << 20
-_ROWS_PER_GROUP = 4_096
-
-_REPEATED = [
-    "source", "origin", "provider", "model", "mode", "contract", "contract_sha256", "tools",
-    "finish_reason", "native_finish_reason", "ids_source", "prompt_ids_source", "rebuild_status",
-]  # fmt: skip
-"""Columns with few values: the only ones that gain from a dictionary."""
+_SHARD_PATH = re.compile(r"shards/part-[A-Za-z0-9_.-]+\.parquet")
+"""What shards.json may name: nothing outside shards/, and no digit that only looks like one."""
 
 
 class _LiveFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,7 +59,7 @@ def read_live(dataset: Dataset) -> LiveShards:
     if live.dataset != dataset.name:
         raise StoreError(f"{dataset.live}: expected dataset {dataset.name!r}, found {live.dataset!r}")
     for shard in live.shards:
-        if Path(shard.path).parent != Path("shards") or not Path(shard.path).name.startswith("part-"):
+        if not _SHARD_PATH.fullmatch(shard.path):
             raise StoreError(f"{dataset.live}: expected shards/part-*.parquet, found {shard.path!r}")
     paths = [shard.path for shard in live.shards]
     if len(set(paths)) != len(paths):
@@ -84,66 +81,125 @@ def unlisted_shards(dataset: Dataset, live: LiveShards) -> list[Path]:
     return sorted(path for path in dataset.shards.glob("*.parquet") if path.name not in listed)
 
 
-def write_shard(path: Path, table: pa.Table) -> None:
-    """Write rows of `SHARD_SCHEMA` as one shard: complete once it has its name.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
-    table = table.cast(SHARD_SCHEMA)
-    write_whole(path, lambda temporary: _write_parquet(temporary, table))
-
-
-def _write_parquet(path: Path, table: pa.Table) -> None:
-    pq.write_table(
-        table.replace_schema_metadata({"tokenproof.schema_version": str(SCHEMA_VERSION)}),
-        path,
-        compression="zstd",
-        compression_level=3,
-        use_dictionary=_REPEATED,
-        row_group_size=_ROWS_PER_GROUP,
-        write_page_checksum=True,
-    )
-
-
-def seal_rows(dataset: Dataset, rows: Iterable[dict[str, Any]], *, contract: str) -> LiveShards:
+def seal_rows(
+    dataset: Dataset,
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    contract: str,
+    replaced: Mapping[str, Collection[int]] | None = None,
+    before_listing: Callable[[], None] = lambda: None,
+) -> LiveShards:
     """Write rows to new shards, then list them all at once. Nothing changes where there are no rows.
 
+    The caller holds the dataset's lock. Rows are written as they come: memory holds a row group, never a shard.
+
+    Args:
+        dataset: Where the shards go.
+        rows: A value for every column of `SHARD_SCHEMA` each.
+        contract: Their contract's name.
+        replaced: Path of a live shard → positions of its rows whose place the new ones take. It is read when all rows
+            are written, so that whoever makes them may fill it meanwhile. Their shards are written anew without them.
+        before_listing: Called when all shards are on the disk and none of them is listed yet: what must be there
+            before its rows are.
+
+    Raises:
+        StoreError: a file cannot be written; the live shards stay as they were.
+        ShardError: a shard that rows are to be taken out of cannot be read.
+    """
+    live = read_live(dataset)
+    remove_leftovers(dataset)
+    _set_unlisted_aside(dataset, live)
+    numbers = count(_next_number(live))
+    added = [_write_shard(dataset, next(numbers), batches) for batches in shards_of(batches_of(rows))]
+    kept = list(live.shards)
+    for shard in live.shards:
+        gone = frozenset((replaced or {}).get(shard.path, ()))
+        if gone:
+            rest = shards_of(without_rows(iter_shard(dataset, shard), gone))
+            kept.remove(shard)
+            added += [_write_shard(dataset, next(numbers), batches) for batches in rest]
+    before_listing()
+    if not added:
+        return live
+    now = LiveShards(contract, (*kept, *added))
+    write_live(dataset, now)
+    _set_unlisted_aside(dataset, now)
+    return now
+
+
+def replace_shards(
+    dataset: Dataset,
+    gone: Collection[str],
+    batches: Iterator[pa.RecordBatch],
+    *,
+    contract: str,
+    keep_files: Callable[[], bool] = lambda: False,
+    before_listing: Callable[[tuple[LiveShard, ...]], None] = lambda _: None,
+) -> LiveShards:
+    """Write batches of `SHARD_SCHEMA` to new shards, and list them at once in the place of some that are live.
+
     The caller holds the dataset's lock.
+
+    Args:
+        dataset: Whose shards.
+        gone: sha256 of the live shards that are not listed any more.
+        batches: What the new shards hold.
+        contract: Contract of the dataset from now on.
+        keep_files: Whether the files of the shards that went are moved to set_aside/, instead of removed; asked when
+            all batches are written.
+        before_listing: Called with the new shards when they are on the disk and not listed yet.
 
     Raises:
         StoreError: a file cannot be written; the live shards stay as they were.
     """
     live = read_live(dataset)
+    remove_leftovers(dataset)
     _set_unlisted_aside(dataset, live)
-    number = _next_number(live)
-    added: list[LiveShard] = []
-    for batch in _batches(rows):
-        path = dataset.shards / f"part-{number + len(added):05d}.parquet"
-        write_shard(path, pa.Table.from_pylist(batch, schema=SHARD_SCHEMA))
-        added.append(LiveShard(path=f"shards/{path.name}", sha256=sha256_of(path), rows=len(batch)))
-    if not added:
-        return live
-    live = LiveShards(contract, (*live.shards, *added))
-    write_live(dataset, live)
-    return live
+    numbers = count(_next_number(live))
+    added = tuple(_write_shard(dataset, next(numbers), part) for part in shards_of(batches))
+    before_listing(added)
+    now = LiveShards(contract, (*(shard for shard in live.shards if shard.sha256 not in gone), *added))
+    write_live(dataset, now)
+    if not keep_files():
+        for path in unlisted_shards(dataset, now):
+            try:
+                path.unlink()
+            except OSError as error:
+                raise StoreError(f"{path}: is not live any more, cannot be removed: {error.strerror}") from None
+    _set_unlisted_aside(dataset, now)
+    return now
 
 
-def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    batch: list[dict[str, Any]] = []
-    size = 0
-    for row in rows:
-        batch.append(row)
-        size += len(row["payload"])
-        if len(batch) >= ROWS_PER_SHARD or size >= _TEXT_PER_SHARD:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def _write_shard(dataset: Dataset, number: int, batches: Iterable[pa.RecordBatch]) -> LiveShard:
+    path = dataset.shards / f"part-{number:05d}.parquet"
+    rows = 0
+
+    def write(temporary: Path) -> None:
+        nonlocal rows
+        rows = write_parquet(temporary, batches)
+
+    write_whole(path, write)
+    return LiveShard(path=f"shards/{path.name}", sha256=sha256_of(path), rows=rows)
+
+
+def remove_leftovers(dataset: Dataset) -> None:
+    """Remove the half-written files of killed writers; the caller holds the dataset's lock.
+
+    Raises:
+        StoreError: one cannot be removed.
+    """
+    written = ((dataset.shards, "part-*.parquet"), (dataset.failures, "*.jsonl"), (dataset.folder, dataset.live.name))
+    for folder, name in written:
+        for path in folder.glob(f".{name}.*.tmp"):
+            try:
+                path.unlink()
+            except OSError as error:
+                raise StoreError(f"{path}: left by a killed writer, cannot be removed: {error.strerror}") from None
 
 
 def _next_number(live: LiveShards) -> int:
-    numbers = [int(stem) for s in live.shards if (stem := Path(s.path).stem.removeprefix("part-")).isdigit()]
+    stems = (Path(shard.path).stem.removeprefix("part-") for shard in live.shards)
+    numbers = [int(stem) for stem in stems if stem.isascii() and stem.isdigit()]
     return max(numbers, default=-1) + 1
 
 
@@ -192,6 +248,30 @@ def read_shard(
     if table.num_rows != shard.rows:
         raise ShardError(f"{where}: expected {shard.rows} rows, found {table.num_rows}")
     return table
+
+
+def iter_shard(dataset: Dataset, shard: LiveShard, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """`read_shard` in small batches, for whoever goes through all rows once; its bytes are verified first.
+
+    Raises:
+        ShardError: as `read_shard`.
+    """
+    where = f"{dataset.name}/{shard.path}"
+    if shard.schema_version != SCHEMA_VERSION:
+        raise ShardError(f"{where}: expected schema version {SCHEMA_VERSION}, found {shard.schema_version}")
+    check_shard(dataset, shard)
+    schema = SHARD_SCHEMA if columns is None else pa.schema([SHARD_SCHEMA.field(name) for name in columns])
+    rows = 0
+    try:
+        file = pq.ParquetFile(dataset.folder / shard.path, page_checksum_verification=True)
+        _check_schema(file.schema_arrow, where)
+        for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=columns):
+            rows += batch.num_rows
+            yield batch.select(schema.names).cast(schema)
+    except (pa.ArrowException, OSError) as error:
+        raise ShardError(f"{where}: cannot be read as Parquet: {_first_line(error)}") from None
+    if rows != shard.rows:
+        raise ShardError(f"{where}: expected {shard.rows} rows, found {rows}")
 
 
 def check_shard(dataset: Dataset, shard: LiveShard) -> None:

@@ -1,4 +1,4 @@
-"""What an audit leaves: verdict.json and quarantine.parquet."""
+"""What an audit leaves: verdict.json, quarantine.parquet and the reports."""
 
 from __future__ import annotations
 
@@ -8,9 +8,29 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from toolkit.columns import QUARANTINE_SCHEMA
 from toolkit.errors import StoreError
-from toolkit.records import QUARANTINE_SCHEMA, VERDICT_VERSION, Verdict
+from toolkit.records import VERDICT_VERSION, Verdict
 from toolkit.store.files import read_bytes, sha256_of, write_atomic, write_whole
+from toolkit.store.workspace import Dataset
+
+REPORT_NAMES = ("index.html", "junit.xml", "summary.md")
+"""Files that tell of a verdict, beside it."""
+
+
+def withdraw_verdict(dataset: Dataset) -> None:
+    """Remove what an earlier audit left, the verdict first: nobody shall go by it any more.
+
+    Raises:
+        StoreError: it cannot be removed.
+    """
+    for path in (dataset.verdict, *(dataset.reports / name for name in REPORT_NAMES), dataset.quarantine):
+        try:
+            path.unlink()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be removed: {error.strerror or error}") from None
 
 
 def write_verdict(path: Path, verdict: Verdict) -> None:

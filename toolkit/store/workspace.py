@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit.errors import ConfigError
+from toolkit.errors import ConfigError, StoreError
+
+_LONGEST_NAME = 200
+"""Bytes of a dataset's name: systems allow 255, and temporary files put a little around theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +90,10 @@ class Workspace:
         """The paths of a dataset called exactly `name`, whether it exists or not.
 
         Raises:
-            ConfigError: the name is not that of a folder directly below datasets/.
+            ConfigError: the name is not that of a folder directly below datasets/, or not one that can be printed.
         """
-        if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name or name.startswith("."):
-            raise ConfigError(f"dataset {name!r}: expected the name of a folder below {self.datasets}")
+        if fault := _name_fault(name):
+            raise ConfigError(f"dataset {name[:80]!r}: expected the name of a folder below {self.datasets}, {fault}")
         return Dataset(name=name, folder=self.datasets / name, reports=self.root / "reports" / name)
 
     def find_dataset(self, prefix: str) -> Dataset:
@@ -98,6 +101,7 @@ class Workspace:
 
         Raises:
             ConfigError: none, or several.
+            StoreError: datasets/ cannot be read.
         """
         exact = self.dataset_named(prefix)
         names = self.dataset_names()
@@ -107,15 +111,41 @@ class Workspace:
         if len(matches) == 1:
             return self.dataset_named(matches[0])
         if matches:
-            raise ConfigError(f"dataset {prefix!r}: expected one, found {len(matches)}: {', '.join(matches)}")
-        there = ", ".join(names) if names else "none"
-        raise ConfigError(f"dataset {prefix!r}: no such folder in {self.datasets}; found {there}")
+            raise ConfigError(f"dataset {prefix!r}: expected one, found {len(matches)}: {_some(matches)}")
+        if not names and not self.datasets.is_dir():
+            raise ConfigError(
+                f"dataset {prefix!r}: {self.datasets} is missing; expected a folder for each dataset in it"
+            )
+        raise ConfigError(f"dataset {prefix!r}: no such folder in {self.datasets}; found {_some(names)}")
 
     def dataset_names(self) -> list[str]:
-        """All datasets, sorted by name."""
+        """All datasets, sorted by name.
+
+        Raises:
+            ConfigError: datasets/ is no folder.
+            StoreError: it cannot be read.
+        """
         try:
             return sorted(p.name for p in self.datasets.iterdir() if p.is_dir() and not p.name.startswith("."))
         except FileNotFoundError:
             return []
+        except NotADirectoryError:
+            raise ConfigError(f"{self.datasets}: expected a folder, found a file") from None
         except OSError as error:
-            raise ConfigError(f"{self.datasets}: cannot be read: {error.strerror}") from None
+            raise StoreError(f"{self.datasets}: cannot be read: {error.strerror or error}") from None
+
+
+def _name_fault(name: str) -> str | None:
+    """Why no dataset can be called `name`; None where one can."""
+    if not name or name.startswith(".") or "/" in name or "\\" in name:
+        return "without / and \\, and not beginning with a dot"
+    if not name.isprintable():
+        return "in printable UTF-8"
+    size = len(name.encode())
+    return f"of at most {_LONGEST_NAME} bytes, found {size:,}" if size > _LONGEST_NAME else None
+
+
+def _some(names: list[str], shown: int = 20) -> str:
+    """Names for a message, which a folder of thousands does not make unreadable."""
+    more = len(names) - shown
+    return (", ".join(names[:shown]) or "none") + (f" and {more:,} more" if more > 0 else "")

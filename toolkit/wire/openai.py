@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import replace
 
-from toolkit.records import IdsSource, Json, Reply, ToolCall
+from toolkit.records import IdsSource, Json, Reply
+from toolkit.wire.chunks import Chunks
 from toolkit.wire.json import NotJsonError, load_json
-from toolkit.wire.reply import TRANSIENT_STATUSES, Fields, NoAnswer, aborted_of, error_of, reasoning_of, short
+from toolkit.wire.reply import Fields, NoAnswer, aborted_of, error_of, reasoning_of, refused, short
+from toolkit.wire.sse import events_of, is_stream, without_keep_alives
 
 
 def read_completion(status: int, body: str, *, retry_after_s: float | None = None) -> Reply | NoAnswer:
-    """Read one reply. `body` is the whole text: JSON behind any white space, or an SSE transcript.
+    """Read one reply. `body` is the whole text: JSON behind any keep-alives, or an SSE transcript.
 
     Args:
         status: HTTP status, or that of a batch line.
         body: The bytes that came, as text.
         retry_after_s: The server's Retry-After header, in seconds.
     """
-    text = body.lstrip()
+    text = without_keep_alives(body)
     if not text:
         return _no_answer(status, "empty_body", "expected JSON, found nothing but white space", retry_after_s)
-    if text.startswith((":", "data:", "event:", "id:", "retry:")):
+    if is_stream(text):
         return _read_stream(status, text, retry_after_s)
     try:
         document = load_json(text)
     except NotJsonError as error:
         return _no_answer(status, "not_json", f"expected JSON, found {short(text, 80)!r} ({error})", retry_after_s)
-    refused = error_of(document, status=status, retry_after_s=retry_after_s)
-    if refused is not None:
-        return refused
-    if status >= 400:
+    told = error_of(document, status=status, retry_after_s=retry_after_s)
+    if told is not None:
+        return told
+    if not 200 <= status < 300:
         return _no_answer(status, "not_json", f"expected an error body, found {short(text, 80)!r}", retry_after_s)
     if not isinstance(document, Mapping):
         return _no_answer(status, "malformed", f"expected an object, found {short(text, 80)!r}", retry_after_s)
@@ -38,15 +40,8 @@ def read_completion(status: int, body: str, *, retry_after_s: float | None = Non
 
 
 def _no_answer(status: int, reason: str, detail: str, retry_after_s: float | None) -> NoAnswer:
-    if status >= 400:
-        return NoAnswer(
-            reason=f"http_{status}",
-            detail=f"status {status}: {detail}",
-            transient=status in TRANSIENT_STATUSES,
-            stops_run=status == 401,
-            status=status,
-            retry_after_s=retry_after_s,
-        )
+    if not 200 <= status < 300:
+        return refused(status, detail, retry_after_s)
     return NoAnswer(reason=reason, detail=detail, transient=True, status=status, retry_after_s=retry_after_s)
 
 
@@ -78,10 +73,10 @@ def _read_document(document: Mapping[str, Json], *, streamed: bool) -> Reply | N
         return refuse("malformed", fault)
     completion_tokens = fields.count(usage, "completion_tokens")
     native = fields.text(choice, "native_finish_reason")
-    if finish is None and native is None and not completion_tokens:
+    output_ids = _output_ids(fields, document, choice)
+    if finish is None and native is None and not completion_tokens and not output_ids:
         return refuse("finish_unknown", "expected a finish_reason or completion_tokens, found neither")
     details = fields.mapping(usage, "completion_tokens_details")
-    output_ids = _output_ids(fields, document, choice)
     return Reply(
         request_id=fields.text(document, "id"),
         provider=provider,
@@ -98,8 +93,9 @@ def _read_document(document: Mapping[str, Json], *, streamed: bool) -> Reply | N
         cost_usd=cost,
         output_ids=output_ids,
         ids_source=None if output_ids is None else IdsSource.ENGINE,
-        prompt_ids=fields.ids(document, "prompt_token_ids"),
+        prompt_ids=_prompt_ids(fields, document, choice),
         streamed=streamed,
+        pieces=pieces_of(fields, choice),
         notes=tuple(dict.fromkeys(fields.notes)),
     )
 
@@ -143,165 +139,81 @@ def _output_ids(fields: Fields, document: Mapping[str, Json], choice: Mapping[st
     """Ids from the engine: vLLM's and SGLang's choices[0].token_ids, or Fireworks' raw_output."""
     ids = fields.ids(choice, "token_ids")
     if ids is None:
-        raw = choice.get("raw_output", document.get("raw_output"))
-        if isinstance(raw, Mapping):
-            ids = fields.ids(raw, "completion_token_ids")
+        ids = fields.ids(_raw_output(document, choice), "completion_token_ids")
     if ids is None and "token_ids" in choice:
         fields.notes.append("ids_null")
     return ids or None
 
 
-# --- SSE ---------------------------------------------------------------------------------------
+def _prompt_ids(fields: Fields, document: Mapping[str, Json], choice: Mapping[str, Json]) -> list[int] | None:
+    ids = fields.ids(document, "prompt_token_ids")
+    return ids if ids is not None else fields.ids(_raw_output(document, choice), "prompt_token_ids")
 
 
-@dataclass(slots=True)
-class _Stream:
-    """A completion put together from its chunks."""
-
-    head: dict[str, Json] = field(default_factory=dict)
-    texts: dict[str, list[str]] = field(default_factory=dict)
-    details: list[Mapping[str, Json]] = field(default_factory=list)
-    calls: dict[int, dict[str, Json]] = field(default_factory=dict)
-    choice: dict[str, Json] = field(default_factory=dict)
-    ids: list[Json] | None = None
-    chunks: int = 0
-    done: bool = False
-    several: bool = False
-    faults: list[str] = field(default_factory=list)
-
-    def add(self, chunk: Mapping[str, Json]) -> None:
-        """Take one chunk in."""
-        for key in ("id", "provider", "model", "created", "usage", "prompt_token_ids"):
-            if chunk.get(key) is not None:
-                self.head[key] = chunk[key]
-        choices = chunk.get("choices")
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
-            return
-        choice = choices[0]
-        if choice.get("index") not in (None, 0):
-            self.several = True
-            return
-        self.chunks += 1
-        for key in ("finish_reason", "native_finish_reason", "matched_stop", "error"):
-            if choice.get(key) is not None:
-                self.choice[key] = choice[key]
-        if isinstance(choice.get("token_ids"), list):
-            self.ids = self.ids if self.ids is not None else []
-            self.ids.extend(choice["token_ids"])
-        delta = choice.get("delta")
-        if isinstance(delta, Mapping):
-            self._add_delta(delta)
-
-    def _add_delta(self, delta: Mapping[str, Json]) -> None:
-        for key in ("content", "reasoning", "reasoning_content"):
-            value = delta.get(key)
-            if isinstance(value, str):
-                self.texts.setdefault(key, []).append(value)
-            elif value is not None:
-                self.faults.append(f"expected delta.{key} as text, found {short(value, 80)}")
-        details = delta.get("reasoning_details")
-        if isinstance(details, list):
-            self.details.extend(item for item in details if isinstance(item, Mapping))
-        calls = delta.get("tool_calls")
-        if isinstance(calls, list):
-            for call in calls:
-                if isinstance(call, Mapping):
-                    self._add_call(call)
-
-    def _add_call(self, call: Mapping[str, Json]) -> None:
-        index = call.get("index")
-        if not isinstance(index, int) or isinstance(index, bool):
-            index = self._place_of(call)
-        kept = self.calls.setdefault(index, {"id": None, "name": None, "arguments": []})
-        function = call.get("function")
-        function = function if isinstance(function, Mapping) else {}
-        kept["id"] = kept["id"] if kept["id"] is not None else call.get("id")
-        kept["name"] = kept["name"] if kept["name"] is not None else function.get("name")
-        if isinstance(function.get("arguments"), str):
-            kept["arguments"].append(function["arguments"])
-        elif function.get("arguments") is not None:
-            self.faults.append(f"expected arguments as text, found {short(function['arguments'], 80)}")
-
-    def _place_of(self, call: Mapping[str, Json]) -> int:
-        """Where a call without an index belongs: an id names or opens a call, without one the last goes on."""
-        last = max(self.calls, default=-1)
-        if call.get("id") is None:
-            return max(last, 0)
-        return next((i for i, kept in self.calls.items() if kept["id"] == call["id"]), last + 1)
-
-    def document(self) -> dict[str, Json]:
-        """The same reply in the form of a reply that was not streamed."""
-        message: dict[str, Json] = {key: "".join(pieces) for key, pieces in self.texts.items()}
-        if self.details:
-            message["reasoning_details"] = self.details
-        if self.calls:
-            message["tool_calls"] = [
-                ToolCall(
-                    id=call["id"] if isinstance(call["id"], str) else None,
-                    name=call["name"] if isinstance(call["name"], str) else None,
-                    arguments="".join(call["arguments"]),
-                ).as_json()
-                for _, call in sorted(self.calls.items())
-            ]
-        choice = {**self.choice, "message": message}
-        if self.ids is not None:
-            choice["token_ids"] = self.ids
-        return {**self.head, "choices": [choice, {}] if self.several else [choice]}
+def _raw_output(document: Mapping[str, Json], choice: Mapping[str, Json]) -> Mapping[str, Json]:
+    raw = choice.get("raw_output", document.get("raw_output"))
+    return raw if isinstance(raw, Mapping) else {}
 
 
-def _events(text: str) -> Iterator[str]:
-    """The data of each SSE event; comments (keep-alives) are skipped, lines of one event are joined."""
-    data: list[str] = []
-    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        if not line:
-            if data:
-                yield "\n".join(data)
-                data = []
-        elif line.startswith("data:"):
-            data.append(line[5:].removeprefix(" "))
-    if data:
-        yield "\n".join(data)
+def pieces_of(fields: Fields, choice: Mapping[str, Json]) -> tuple[bytes, ...] | None:
+    """Bytes of each sampled token from `logprobs.content`; None, and a note, where one came without its bytes.
+
+    `token` is not read in their place: a token that is a part of a character is shown there as U+FFFD.
+    """
+    logprobs = choice.get("logprobs")
+    content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+    if not isinstance(content, list) or not content:
+        return None
+    pieces = []
+    for token in content:
+        values = token.get("bytes") if isinstance(token, Mapping) else None
+        if not isinstance(values, list) or not all(type(value) is int and 0 <= value < 256 for value in values):
+            fields.notes.append("logprobs_without_bytes")
+            return None
+        pieces.append(bytes(values))
+    return tuple(pieces)
 
 
 def _read_stream(status: int, text: str, retry_after_s: float | None) -> Reply | NoAnswer:
-    stream = _Stream()
-    for event in _events(text):
+    chunks, done = Chunks(), False
+    for event in events_of(text):
         if event.strip() == "[DONE]":
-            stream.done = True
+            done = True
             break
         try:
             chunk = load_json(event)
         except NotJsonError:
-            return _cut(stream, f"expected an event in JSON, found {short(event, 80)!r}")
+            return _cut(chunks, f"expected an event in JSON, found {short(event, 80)!r}")
         if not isinstance(chunk, Mapping):
-            return _cut(stream, f"expected an event as object, found {short(event, 80)!r}")
-        refused = error_of(chunk, status=status, retry_after_s=retry_after_s)
-        if refused is not None:
-            return refused
-        stream.add(chunk)
-    if status >= 400:
+            return _cut(chunks, f"expected an event as object, found {short(event, 80)!r}")
+        told = error_of(chunk, status=status, retry_after_s=retry_after_s)
+        if told is not None:
+            return _with_head(told, chunks)
+        chunks.add(chunk)
+    if not 200 <= status < 300:
         return _no_answer(status, "not_json", f"expected an error body, found {short(text, 80)!r}", retry_after_s)
-    if stream.faults:
-        return _cut(stream, stream.faults[0], reason="malformed")
-    if not stream.chunks:
-        return _no_answer(status, "no_choices", "expected a choice in the stream, found none", retry_after_s)
-    if "finish_reason" not in stream.choice and "error" not in stream.choice:
-        return _cut(stream, f"the stream ended after {stream.chunks} chunks without a finish_reason")
-    reply = _read_document(stream.document(), streamed=True)
-    if isinstance(reply, Reply) and not stream.done:
-        notes = (*reply.notes, "done_missing")
-        return Reply(**{name: getattr(reply, name) for name in Reply.__slots__} | {"notes": notes})
-    return reply
+    if chunks.faults:
+        return _cut(chunks, chunks.faults[0], reason="malformed")
+    if not chunks.count:
+        none = _no_answer(status, "no_choices", "expected a choice in the stream, found none", retry_after_s)
+        return _with_head(none, chunks)
+    if "finish_reason" not in chunks.choice and "error" not in chunks.choice:
+        return _cut(chunks, f"the stream ended after {chunks.count} chunks without a finish_reason")
+    reply = _read_document(chunks.document(), streamed=True)
+    return replace(reply, notes=(*reply.notes, "done_missing")) if isinstance(reply, Reply) and not done else reply
 
 
-def _cut(stream: _Stream, detail: str, reason: str = "stream_cut") -> NoAnswer:
+def _cut(chunks: Chunks, detail: str, reason: str = "stream_cut") -> NoAnswer:
+    return _with_head(NoAnswer(reason=reason, detail=detail, transient=True), chunks)
+
+
+def _with_head(answer: NoAnswer, chunks: Chunks) -> NoAnswer:
+    """The same, with whoever answered and the cost as far as the chunks said."""
     fields = Fields()
-    usage = fields.mapping(stream.head, "usage")
-    return NoAnswer(
-        reason=reason,
-        detail=detail,
-        transient=True,
-        provider=fields.text(stream.head, "provider"),
-        model=fields.text(stream.head, "model"),
-        cost_usd=fields.dollars(usage, "cost"),
+    cost = fields.dollars(fields.mapping(chunks.head, "usage"), "cost")
+    return replace(
+        answer,
+        provider=answer.provider if answer.provider is not None else fields.text(chunks.head, "provider"),
+        model=answer.model if answer.model is not None else fields.text(chunks.head, "model"),
+        cost_usd=answer.cost_usd if answer.cost_usd is not None else cost,
     )

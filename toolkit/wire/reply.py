@@ -9,8 +9,8 @@ from toolkit.records import Json, ToolCall
 
 _INT32_END = 2**31
 
-TRANSIENT_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 525, 526, 527, 529})
-"""HTTP statuses after which the same request may succeed."""
+TRANSIENT_STATUSES = frozenset({408, 409, 425, 429})
+"""Statuses below 500 after which the same request may succeed. All from 500 on are taken for such."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,9 @@ class NoAnswer:
         detail: One sentence, with the server's message cut short.
         transient: Whether the same request may succeed later.
         stops_run: Whether every further request would fail alike (a bad key, no credit).
+        about_endpoint: Whether it speaks of the URL, the routing or the server, not of the prompt: another try now
+            would fare no better, a later run may.
+        shrink: Whether fewer requests in flight are asked for.
         cost_usd: What it cost all the same, where the body says so.
     """
 
@@ -29,6 +32,8 @@ class NoAnswer:
     detail: str
     transient: bool
     stops_run: bool = False
+    about_endpoint: bool = False
+    shrink: bool = False
     status: int | None = None
     provider: str | None = None
     model: str | None = None
@@ -152,42 +157,63 @@ def aborted_of(matched: Json, *reasons: str | None) -> str | None:
     return None
 
 
-def error_of(body: Json, *, status: int, retry_after_s: float | None = None) -> NoAnswer | None:
+def error_of(body: Json, *, status: int, retry_after_s: float | None = None, codeless: int = 502) -> NoAnswer | None:
     """The error that a decoded body reports, whatever the HTTP status; None where it reports none.
 
-    Bodies need not have `error.code`: availability errors have `error_type` and `http_status` instead.
+    Bodies need not have `error.code`: availability errors have `error_type` and `http_status` instead. `codeless` is
+    what an error without any code means where the status says nothing.
     """
-    if not isinstance(body, Mapping):
+    error = _error_in(body, status)
+    if error is None:
         return None
-    error = body.get("error")
-    if error is None or error == {} or error is False:
-        flat = body.get("object") == "error"
-        if not flat:
-            return None
-        error = body
-    if not isinstance(error, Mapping):
-        error = {"message": error}
-    code = next((c for c in _codes(error) if 400 <= c < 600), status if status >= 400 else 502)
+    code = next((c for c in _codes(error) if 400 <= c < 600), status if status >= 400 else codeless)
     metadata = error.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     provider = metadata.get("provider_name") or body.get("provider")
-    reason, transient, stops = _classify(code, error, metadata)
     availability = error.get("availability")
     wished = availability.get("retry_after") if isinstance(availability, Mapping) else None
     if isinstance(wished, int | float) and not isinstance(wished, bool) and 0 <= wished < 1e9 and retry_after_s is None:
         retry_after_s = float(wished)
-    usage = body.get("usage")
-    message = error.get("message")
+    usage, model, message = body.get("usage"), body.get("model"), error.get("message", error.get("detail"))
+    kind = _kind_of(code, error, metadata)
     return NoAnswer(
-        reason=reason,
+        reason=kind.reason or f"http_{code}",
         detail=f"status {status}, code {code}: {short(message if message is not None else error)}",
-        transient=transient,
-        stops_run=stops,
+        transient=kind.transient,
+        stops_run=kind.stops_run,
+        about_endpoint=kind.about_endpoint,
+        shrink=kind.shrink,
         status=code,
         provider=provider if isinstance(provider, str) else None,
+        model=model if isinstance(model, str) else None,
         cost_usd=Fields().dollars(usage, "cost") if isinstance(usage, Mapping) else None,
         retry_after_s=retry_after_s,
     )
+
+
+def refused(status: int, detail: str, retry_after_s: float | None = None) -> NoAnswer:
+    """A body under an error status that says nothing of its own: the status decides."""
+    kind = _KINDS.get(status) or _kind_of_status(status)
+    return NoAnswer(
+        reason=f"http_{status}",
+        detail=f"status {status}: {detail}",
+        transient=kind.transient,
+        stops_run=kind.stops_run,
+        # Such a page comes from something before the API, which knows nothing of the prompt.
+        about_endpoint=not (kind.transient or kind.stops_run),
+        status=status,
+        retry_after_s=retry_after_s,
+    )
+
+
+def _error_in(body: Json, status: int) -> Mapping[str, Json] | None:
+    """The object that tells of an error: `error`, or the body itself where it is flat or stands under a status."""
+    if not isinstance(body, Mapping):
+        return None
+    error = body.get("error")
+    if error is None or error == {} or error is False:
+        return body if body.get("object") == "error" or status >= 400 else None
+    return error if isinstance(error, Mapping) else {"message": error}
 
 
 def _codes(error: Mapping[str, Json]) -> Iterator[int]:
@@ -199,24 +225,55 @@ def _codes(error: Mapping[str, Json]) -> Iterator[int]:
             yield int(value)
 
 
-def _classify(code: int, error: Mapping[str, Json], metadata: Mapping[str, Json]) -> tuple[str, bool, bool]:
-    """(reason, transient, stops_run) of an error body."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """What follows from an error; see `NoAnswer`. Without a reason it is called by its code."""
+
+    reason: str = ""
+    transient: bool = False
+    stops_run: bool = False
+    about_endpoint: bool = False
+    shrink: bool = False
+
+
+_KINDS = {401: _Kind(reason="unauthorized", stops_run=True)}
+_PROMPT_ERRORS = frozenset({"content_policy_violation", "refusal"})
+
+
+def _kind_of_status(status: int) -> _Kind:
+    """What follows from a status alone. Only what is left, such as 400 and 422, is the prompt's own fault."""
+    if status in TRANSIENT_STATUSES or status >= 500:
+        return _Kind(transient=True)
+    return _Kind(about_endpoint=status < 400 or status in (404, 405))
+
+
+def _kind_of(code: int, error: Mapping[str, Json], metadata: Mapping[str, Json]) -> _Kind:
+    error_type = metadata.get("error_type", error.get("error_type"))
     if code == 402:
-        if metadata.get("limit_source") == "openrouter_in_flight_budget" and (
-            metadata.get("reason") in (None, "in_flight_budget_exhausted")
-        ):
-            return "in_flight_budget", True, False
-        return "no_credit", False, True
-    if code == 401:
-        return "unauthorized", False, True
-    if code == 403 and not ("reasons" in metadata or "flagged_input" in metadata):
+        return _kind_of_402(metadata)
+    if code == 403 and not ("reasons" in metadata or "flagged_input" in metadata or _is_in(error_type, _PROMPT_ERRORS)):
         # Only moderation speaks of the prompt; a limit or permission of the key would fail every request alike.
-        return "forbidden", False, True
+        return _Kind(reason="forbidden", stops_run=True)
     if code == 503:
         availability = error.get("availability")
         retryable = availability.get("retryable") if isinstance(availability, Mapping) else True
-        return "http_503", retryable is not False, False
-    return f"http_{code}", code in TRANSIENT_STATUSES, False
+        # No provider meets the routing: it is the routing that must change, not the prompt.
+        return _Kind(transient=retryable is not False, about_endpoint=retryable is False)
+    if code == 400 and error_type == "model_not_found":
+        return _Kind(reason="model_not_found", about_endpoint=True)
+    return _KINDS.get(code) or _kind_of_status(code)
+
+
+def _kind_of_402(metadata: Mapping[str, Json]) -> _Kind:
+    """The three kinds of 402. What says nothing is taken for an empty account: waiting would not fill it."""
+    source, why = metadata.get("limit_source"), metadata.get("reason")
+    if source == "openrouter_in_flight_budget" and why in (None, "in_flight_budget_exhausted"):
+        return _Kind(reason="in_flight_budget", transient=True, shrink=True)
+    return _Kind(reason="key_limit" if source == "openrouter_key_limit" else "no_credit", stops_run=True)
+
+
+def _is_in(value: Json, known: frozenset[str]) -> bool:
+    return isinstance(value, str) and value in known
 
 
 def short(value: Json, limit: int = 200) -> str:

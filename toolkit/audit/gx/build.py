@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolkit.audit.gx.columns import DATASET_TYPES, ROW_TYPES, did_you_mean, show
-from toolkit.audit.suite import Expectation, Suite
+from toolkit.audit.suite import Expectation, Suite, place_of
 from toolkit.errors import SuiteError
 from toolkit.records import Json, Severity
 
@@ -55,7 +55,7 @@ def build_gx_suite(suite: Suite) -> ExpectationSuite:
     """
     gx = load_gx()
     faults = [
-        f"{suite.path}: expectations[{number}]: {fault}"
+        f"{suite.path}: {place_of(number, expectation.id)}: {fault}"
         for number, expectation in enumerate(suite.expectations)
         for fault in _refusals(expectation)
     ]
@@ -80,7 +80,7 @@ def differences(suite: Suite, built: Sequence[Any]) -> Iterator[str]:
         )
         return
     for number, (ours, theirs) in enumerate(zip(suite.expectations, built, strict=True)):
-        place = f"expectations[{number}]"
+        place = place_of(number, ours.id)
         if theirs.expectation_type != ours.type:
             yield f"{place}: expected type {ours.type!r}, found {theirs.expectation_type!r}"
             continue

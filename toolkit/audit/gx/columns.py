@@ -14,7 +14,12 @@ from typing import Literal
 
 import pyarrow as pa
 
-from toolkit.records import JUDGED_SCHEMA, Json
+from toolkit.columns import JUDGED_SCHEMA, PROVIDERS_SCHEMA
+from toolkit.records import Json
+
+Table = Literal["rows", "providers"]
+SCHEMAS: Mapping[Table, pa.Schema] = {"rows": JUDGED_SCHEMA, "providers": PROVIDERS_SCHEMA}
+"""The tables that a suite may judge: the judged facts, and the providers table."""
 
 Kind = Literal["whole number", "number", "flag", "text", "list"]
 
@@ -99,9 +104,9 @@ _VALUE_WORDS: Mapping[Kind, str] = {
 _SHOWN_CHARACTERS = 80
 
 
-def kind_of(column: str) -> Kind:
-    """What a column of the facts table holds; the column must exist."""
-    arrow_type = JUDGED_SCHEMA.field(column).type
+def kind_of(column: str, schema: pa.Schema = JUDGED_SCHEMA) -> Kind:
+    """What a column of the table holds; the column must exist."""
+    arrow_type = schema.field(column).type
     if pa.types.is_boolean(arrow_type):
         return "flag"
     if pa.types.is_integer(arrow_type):
@@ -111,20 +116,21 @@ def kind_of(column: str) -> Kind:
     return "text" if pa.types.is_string(arrow_type) else "list"
 
 
-def is_nullable(column: str) -> bool:
-    """Whether a column of the facts table may hold nulls; the column must exist."""
-    return bool(JUDGED_SCHEMA.field(column).nullable)
+def is_nullable(column: str, schema: pa.Schema = JUDGED_SCHEMA) -> bool:
+    """Whether a column of the table may hold nulls; the column must exist."""
+    return bool(schema.field(column).nullable)
 
 
-def fits(value: Json, column: str) -> bool:
+def fits(value: Json, column: str, schema: pa.Schema = JUDGED_SCHEMA) -> bool:
     """Whether a value can be equal to one of the column (True and 1 are told apart)."""
-    kind = kind_of(column)
+    kind = kind_of(column, schema)
     return isinstance(value, _ALLOWED_VALUES[kind]) and (kind == "flag") == isinstance(value, bool)
 
 
-def wanted_value(column: str) -> str:
+def wanted_value(column: str, schema: pa.Schema = JUDGED_SCHEMA) -> str:
     """What a value that is compared with the column must be, in words."""
-    return f"{_VALUE_WORDS[kind_of(column)]} ({column} is a {kind_of(column)})"
+    kind = kind_of(column, schema)
+    return f"{_VALUE_WORDS[kind]} ({column} is a {kind})"
 
 
 def show(value: Json) -> str:
@@ -139,13 +145,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def column_fault(name: Json) -> str | None:
+def column_fault(name: Json, schema: pa.Schema = JUDGED_SCHEMA) -> str | None:
     """What is wrong with a column's name, or None."""
     if not isinstance(name, str):
         return f"expected the name of a column, found {show(name)}"
-    if name not in JUDGED_SCHEMA.names:
-        return f"unknown column {show(name)}{did_you_mean(name, JUDGED_SCHEMA.names)}"
-    if kind_of(name) == "list":
+    if name not in schema.names:
+        return f"unknown column {show(name)}{did_you_mean(name, schema.names)}"
+    if kind_of(name, schema) == "list":
         return f"column {name!r} holds lists, which expectations cannot compare"
     return None
 
@@ -157,14 +163,14 @@ def named_columns(kwargs: Mapping[str, Json]) -> list[str]:
     return [*single, *(listed if isinstance(listed, list) else [])]
 
 
-def kwargs_faults(type_name: str, kwargs: Mapping[str, Json]) -> Iterator[str]:
+def kwargs_faults(type_name: str, kwargs: Mapping[str, Json], schema: pa.Schema = JUDGED_SCHEMA) -> Iterator[str]:
     """What in an expectation's kwargs would not be checked as written, one sentence each.
 
     Whether the type exists and has these kwargs is asked of Great Expectations itself, by `build`.
     """
     if "column_list" in kwargs and not (isinstance(kwargs["column_list"], list) and kwargs["column_list"]):
         yield f"kwargs.column_list: expected a list of columns, found {show(kwargs['column_list'])}"
-    faults = [fault for fault in map(column_fault, named_columns(kwargs)) if fault]
+    faults = [fault for name in named_columns(kwargs) if (fault := column_fault(name, schema))]
     yield from (f"kwargs: {fault}" for fault in faults)
     for key, value in kwargs.items():
         if value is None and key not in ("row_condition", "condition_parser"):
@@ -172,11 +178,11 @@ def kwargs_faults(type_name: str, kwargs: Mapping[str, Json]) -> Iterator[str]:
     if type_name.endswith("_to_be_between") and "quantile" not in type_name:
         yield from _bound_faults(kwargs)
     if "value_set" in kwargs:
-        yield from _value_set_faults(kwargs, check_values=not faults)
+        yield from _value_set_faults(kwargs, schema, check_values=not faults)
     yield from _regex_faults(kwargs)
     if not faults:
-        yield from _kind_faults(type_name, kwargs)
-        yield from _missing_value_faults(type_name, kwargs)
+        yield from _kind_faults(type_name, kwargs, schema)
+        yield from _missing_value_faults(type_name, kwargs, schema)
 
 
 def _bound_faults(kwargs: Mapping[str, Json]) -> Iterator[str]:
@@ -188,14 +194,14 @@ def _bound_faults(kwargs: Mapping[str, Json]) -> Iterator[str]:
             yield f"kwargs.{key}: expected a number, found {show(value)}"
 
 
-def _value_set_faults(kwargs: Mapping[str, Json], *, check_values: bool) -> Iterator[str]:
+def _value_set_faults(kwargs: Mapping[str, Json], schema: pa.Schema, *, check_values: bool) -> Iterator[str]:
     values, column = kwargs["value_set"], kwargs.get("column")
     if not isinstance(values, list) or not values:
         yield f"kwargs.value_set: expected a list of values, found {show(values)}"
     elif check_values and isinstance(column, str):
         for value in values:
-            if not fits(value, column):
-                yield f"kwargs.value_set: expected {wanted_value(column)}, found {show(value)}"
+            if not fits(value, column, schema):
+                yield f"kwargs.value_set: expected {wanted_value(column, schema)}, found {show(value)}"
 
 
 def _regex_faults(kwargs: Mapping[str, Json]) -> Iterator[str]:
@@ -212,9 +218,9 @@ def _regex_faults(kwargs: Mapping[str, Json]) -> Iterator[str]:
             yield f"kwargs: expected a regular expression, found {show(pattern)} ({error})"
 
 
-def _kind_faults(type_name: str, kwargs: Mapping[str, Json]) -> Iterator[str]:
+def _kind_faults(type_name: str, kwargs: Mapping[str, Json], schema: pa.Schema) -> Iterator[str]:
     for column in named_columns(kwargs):
-        kind = kind_of(column)
+        kind = kind_of(column, schema)
         if type_name in _TEXT_TYPES and kind != "text":
             yield f"kwargs: expected a column of text, found {column!r}, a {kind}"
         numeric = kind in ("whole number", "number") or (kind == "flag" and type_name in _COUNTING_TYPES)
@@ -222,11 +228,11 @@ def _kind_faults(type_name: str, kwargs: Mapping[str, Json]) -> Iterator[str]:
             yield f"kwargs: expected a column of numbers, found {column!r}, a {kind}"
 
 
-def _missing_value_faults(type_name: str, kwargs: Mapping[str, Json]) -> Iterator[str]:
+def _missing_value_faults(type_name: str, kwargs: Mapping[str, Json], schema: pa.Schema) -> Iterator[str]:
     """Comparisons across columns have no answer where a value is null: such rows must be left out by name."""
     wanted = {_PAIR_TYPES: "either_value_is_missing", _RECORD_TYPES: "any_value_is_missing"}
     for types, rule in wanted.items():
-        nullable = [column for column in named_columns(kwargs) if is_nullable(column)]
+        nullable = [column for column in named_columns(kwargs) if is_nullable(column, schema)]
         if type_name in types and nullable and kwargs.get("ignore_row_if") != rule:
             found = show(kwargs.get("ignore_row_if"))
             yield f"kwargs.ignore_row_if: expected {rule!r}, since {nullable[0]!r} may be null, found {found}"

@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from toolkit.audit.gx.columns import column_fault, fits, is_nullable, kind_of, show, wanted_value
+from toolkit.columns import JUDGED_SCHEMA
 from toolkit.records import Json
 
 _KEYS: Mapping[str, frozenset[str]] = {
@@ -26,7 +29,7 @@ _OPERATORS = ("==", "!=", *_ORDER, *_SETS)
 _EXAMPLE = '{"type": "comparison", "column": {"name": "truncated"}, "operator": "==", "parameter": false}'
 
 
-def condition_faults(condition: Json, place: str) -> Iterator[str]:
+def condition_faults(condition: Json, place: str, schema: pa.Schema = JUDGED_SCHEMA) -> Iterator[str]:
     """What in a row condition would not select as written, one sentence each, every one with its place."""
     if isinstance(condition, str):
         yield f"{place}: expected a condition like {_EXAMPLE}, found the string {show(condition)}"
@@ -40,15 +43,15 @@ def condition_faults(condition: Json, place: str) -> Iterator[str]:
         yield f"{place}: expected the keys {', '.join(sorted(keys))}, found {', '.join(sorted(condition)) or 'none'}"
         return
     if condition["type"] in ("and", "or"):
-        yield from _group_faults(condition, place)
+        yield from _group_faults(condition, place, schema)
         return
     column = condition["column"]
     if not isinstance(column, dict) or column.keys() != {"name"}:
         yield f'{place}.column: expected {{"name": …}}, found {show(column)}'
-    elif fault := column_fault(column["name"]):
+    elif fault := column_fault(column["name"], schema):
         yield f"{place}.column: {fault}"
     elif condition["type"] == "comparison":
-        yield from _comparison_faults(column["name"], condition["operator"], condition["parameter"], place)
+        yield from _comparison_faults(column["name"], condition["operator"], condition["parameter"], place, schema)
     elif not isinstance(condition["is_null"], bool):
         yield f"{place}.is_null: expected true or false, found {show(condition['is_null'])}"
 
@@ -59,7 +62,7 @@ def _type_of(condition: Json) -> str | None:
     return name if isinstance(name, str) and name in _KEYS else None
 
 
-def _group_faults(group: Mapping[str, Any], place: str) -> Iterator[str]:
+def _group_faults(group: Mapping[str, Any], place: str, schema: pa.Schema) -> Iterator[str]:
     members = group["conditions"]
     if not isinstance(members, list) or not members:
         yield f"{place}.conditions: expected a list of conditions, found {show(members)}"
@@ -70,29 +73,30 @@ def _group_faults(group: Mapping[str, Any], place: str) -> Iterator[str]:
         if _type_of(member) not in (None, *allowed):
             yield f"{inner}: expected {' or '.join(allowed)} inside {group['type']!r}, found {member['type']!r}"
         else:
-            yield from condition_faults(member, inner)
+            yield from condition_faults(member, inner, schema)
 
 
-def _comparison_faults(column: str, operator: Json, parameter: Json, place: str) -> Iterator[str]:
+def _comparison_faults(column: str, operator: Json, parameter: Json, place: str, schema: pa.Schema) -> Iterator[str]:
     if operator not in _OPERATORS:
         yield f"{place}.operator: expected {', '.join(_OPERATORS)}, found {show(operator)}"
         return
-    if operator in _ORDER and kind_of(column) not in ("whole number", "number"):
-        yield f"{place}.operator: expected == or IN, since {column} is a {kind_of(column)}, found {operator!r}"
-    if operator in ("!=", "NOT_IN") and is_nullable(column):
+    kind = kind_of(column, schema)
+    if operator in _ORDER and kind not in ("whole number", "number"):
+        yield f"{place}.operator: expected == or IN, since {column} is a {kind}, found {operator!r}"
+    if operator in ("!=", "NOT_IN") and is_nullable(column, schema):
         yield (
             f"{place}.operator: expected ==, IN or a condition of type nullity, since {column!r} may be null, "
             f"found {operator!r}"
         )
-    if operator in _SETS and kind_of(column) == "flag":
+    if operator in _SETS and kind == "flag":
         yield f"{place}.operator: expected ==, since {column} is a flag, found {operator!r}"
     elif operator in _SETS and (not isinstance(parameter, list) or not parameter):
         yield f"{place}.parameter: expected a list of values, found {show(parameter)}"
     else:
         values = parameter if operator in _SETS else [parameter]
         for value in values:
-            if not fits(value, column):
-                yield f"{place}.parameter: expected {wanted_value(column)}, found {show(value)}"
+            if not fits(value, column, schema):
+                yield f"{place}.parameter: expected {wanted_value(column, schema)}, found {show(value)}"
 
 
 def condition_columns(condition: Json) -> list[str]:

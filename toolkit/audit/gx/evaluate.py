@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from toolkit.audit.gx.build import build_gx_suite, check_suite, load_gx
-from toolkit.audit.gx.columns import named_columns
+from toolkit.audit.gx.columns import ROW_TYPES, named_columns
 from toolkit.audit.suite import Expectation, Suite
 from toolkit.records import ExpectationResult, Json
 
@@ -32,6 +32,7 @@ Positions = npt.NDArray[np.int64]
 MAX_EXAMPLES = 20
 _MAX_TEXT = 200
 _MAX_ERROR = 300
+_LINES_NAMED = 5
 _EXAMPLE_COLUMNS = ("sample_id", "turn", "sample_index", "provider")
 _RESULT_FORMAT = {
     # COMPLETE alone lists every failing row. What else it would list is capped and slow, and not used.
@@ -62,7 +63,8 @@ def evaluate(suite: Suite, facts: pa.Table) -> Evaluation:
 
     Args:
         suite: A suite as `toolkit.audit.suite.read_suite` gives it.
-        facts: The judged facts, one row per shard row, in the columns of `JUDGED_SCHEMA`.
+        facts: The table that the suite judges: the judged facts, one row per shard row, in the columns of
+            `JUDGED_SCHEMA`, or the providers table.
 
     Returns:
         The results. An expectation that raised, and every expectation over zero rows, fails and has `error`
@@ -127,13 +129,16 @@ def _read_outcome(expectation: Expectation, outcome: Any, facts: pa.Table) -> tu
     if error := _raised(outcome.exception_info):
         return _failed(expectation, error), _positions([])
     found: Mapping[str, Any] = outcome.result or {}
-    if expectation.scope == "dataset":
+    if expectation.scope == "dataset" and expectation.type not in ROW_TYPES:
         return _result(expectation, success=bool(outcome.success), observed=_observed(found)), _positions([])
     positions = _positions(found.get("unexpected_index_list") or [])
     unexpected, elements = found.get("unexpected_count"), found.get("element_count")
     if elements is None or unexpected != len(positions):
         said = f"{unexpected} failing rows of {elements}, and the positions of {len(positions)}"
         return _failed(expectation, f"result of Great Expectations contradicts itself: {said}"), _positions([])
+    if expectation.scope == "dataset":
+        named = _named_lines(expectation, positions, facts)
+        return _result(expectation, success=bool(outcome.success), observed=named), _positions([])
     result = _result(
         expectation,
         success=bool(outcome.success),
@@ -153,6 +158,7 @@ def _result(expectation: Expectation, *, success: bool, **measured: Any) -> Expe
         success=success,
         kwargs=expectation.kwargs,
         description=expectation.says,
+        fault=expectation.wrong,
         mostly=expectation.mostly,
         **measured,
     )
@@ -191,6 +197,19 @@ def _observed(found: Mapping[str, Any]) -> str | None:
     return text[:_MAX_TEXT]
 
 
+def _named_lines(expectation: Expectation, positions: Positions, lines: pa.Table) -> str | None:
+    """The lines of a providers table that fail, with their values: `openrouter/Chutes (thinking): 0.31`; None where
+    none does."""
+    columns = dict.fromkeys(named_columns(expectation.kwargs))
+    rows = lines.select([name for name in lines.column_names if name in {"name", "mode", *columns}]).take(positions)
+    told = [
+        f"{_short(row['name'])} ({_short(row['mode'])}): {_value_text(list(columns), row)}"
+        for row in rows.slice(0, _LINES_NAMED).to_pylist()
+    ]
+    more = [f"and {len(positions) - _LINES_NAMED:,} more"] if len(positions) > _LINES_NAMED else []
+    return "; ".join([*told, *more]) or None
+
+
 def _as_json(value: object) -> Json:
     return value.item() if isinstance(value, np.generic) else str(value)
 
@@ -218,6 +237,8 @@ def _value_text(columns: Sequence[str], row: Mapping[str, Json]) -> str:
 def _plain_text(value: Json) -> str:
     if value is None:
         return "null"
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

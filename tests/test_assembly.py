@@ -1,0 +1,140 @@
+"""Many replies rebuilt together are the same replies rebuilt one by one, whatever stands in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolkit.assembly import assemble
+from toolkit.columns import SHARD_SCHEMA
+from toolkit.contract import Contract
+from toolkit.rebuild import plan_rebuild, rebuild
+from toolkit.records import Ask, IdsSource, Reply, ToolCall
+from toolkit.rows import RowBuilder
+from toolkit.store.shard_writer import batches_of
+from toolkit.vocabulary import Vocabulary
+
+from .audit.shard_rows import body, entry
+
+TEXTS = st.lists(
+    st.sampled_from([
+        "a", " the", "\n\n", "日本", "🙂‍↔️", "'\u017f", "<think>", "</think>", "<|im_end|>", "[EOS]", "\ud800", "12345",
+        "<|tool_calls_section_begin|>",
+        "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
+        "<|tool_calls_section_end|>",
+    ]),
+    max_size=6,
+).map("".join)  # fmt: skip
+CALLS = st.lists(
+    st.builds(ToolCall, id=st.sampled_from(["functions.f:0", "functions.f:1", "call_9"]), name=st.just("f"),
+              arguments=st.none() | st.sampled_from(["{}", '{"a": "\u017f"}'])),
+    max_size=2,
+).map(tuple)  # fmt: skip
+REPLIES = st.builds(
+    Reply,
+    reasoning=st.none() | TEXTS,
+    content=st.none() | TEXTS,
+    tool_calls=CALLS,
+    finish_reason=st.sampled_from(["stop", "length", "tool_calls", None]),
+    completion_tokens=st.none() | st.integers(0, 12),
+    output_ids=st.none() | st.lists(st.integers(0, 163_839), max_size=3),
+    ids_source=st.sampled_from([IdsSource.ENGINE, IdsSource.GIVEN]),
+)
+ASKS = st.builds(Ask, mode=st.sampled_from(["thinking", "instant"]), max_tokens=st.none() | st.just(5))
+
+
+@given(asked=st.lists(st.tuples(REPLIES, ASKS), max_size=6))
+@settings(max_examples=300, deadline=None)
+def test_together_is_one_by_one(kimi: Contract, vocabulary: Vocabulary, asked: list[tuple[Reply, Ask]]) -> None:
+    plans = [plan_rebuild(reply, ask, kimi, vocabulary) for reply, ask in asked]
+    # By the engine's lists here, one after the other; by its arrays there.
+    encoded = iter([np.array(vocabulary.encode_ordinary(t), np.uint32) for plan in plans for t in plan.texts])
+    together = [assemble(plan, encoded) for plan in plans]
+    assert next(encoded, None) is None
+    for made, (reply, ask) in zip(together, asked, strict=True):
+        alone = rebuild(reply, ask, kimi, vocabulary)
+        assert (made.ids, made.source, made.status, made.notes) == (alone.ids, alone.source, alone.status, alone.notes)
+        assert (made.reasoning, made.content, made.tool_calls) == (alone.reasoning, alone.content, alone.tool_calls)
+
+
+@given(reasoning=TEXTS, content=TEXTS)
+@settings(max_examples=200, deadline=None)
+def test_ids_are_those_of_each_text_with_the_contracts_between(
+    kimi: Contract, vocabulary: Vocabulary, reasoning: str, content: str
+) -> None:
+    """The layout said a second time, over lists, by the referee."""
+    reply = Reply(reasoning=reasoning, content=content, finish_reason="stop")
+    rebuilt = rebuild(reply, Ask(mode="thinking"), kimi, vocabulary)
+    if rebuilt.ids is None or rebuilt.notes or not (reasoning and content):
+        return
+    encode = vocabulary.referee.encode
+    assert rebuilt.ids == [*encode(reasoning), 163607, *encode(content), 163586]
+    assert isinstance(rebuilt.array, np.ndarray)
+    assert rebuilt.array.dtype == np.int32
+
+
+def test_ids_of_an_engine_cost_no_encoding(kimi: Contract, vocabulary: Vocabulary) -> None:
+    reply = Reply(reasoning="a", content="b", finish_reason="stop", output_ids=[5], ids_source=IdsSource.ENGINE)
+    assert plan_rebuild(reply, Ask(mode="thinking"), kimi, vocabulary).texts == []
+
+
+def test_rows_together_are_the_rows_one_by_one(kimi: Contract, vocabulary: Vocabulary) -> None:
+    builder = RowBuilder(kimi, vocabulary)
+    bodies: list[str] = [
+        body({"reasoning": " so", "content": " yes"}),
+        body({"reasoning": None, "content": ""}),
+        body({"reasoning": "x", "content": "it'\u017f"}, "length"),
+        body({"reasoning": "\ud800", "content": "y"}),
+        json.dumps({"sample_id": "s", "output_ids": [5, 163586], "finish_reason": "stop"}),
+    ]
+    answers: list[Any] = []
+    for text in bodies:
+        asked = entry(text, form="raw" if "sample_id" in text else "openai")
+        answers.append((asked, builder.read(asked, where="")))
+    together = builder.build_all(answers)
+    alone = [builder.build(*answer) for answer in answers]
+    assert [row["rebuild_status"] for row in alone][:3] == ["complete", "answer_missing", "truncated"]
+    (batch,) = batches_of(together)
+    assert pa.Table.from_batches([batch]).to_pylist() == pa.Table.from_pylist(alone, schema=SHARD_SCHEMA).to_pylist()
+    assert builder.build_all([]) == []
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfff", "\u017f\ud800"])
+def test_lone_surrogates_are_an_error_for_arrays_too(vocabulary: Vocabulary, text: str) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        vocabulary.encode_array(text)
+
+
+@given(text=TEXTS)
+@settings(max_examples=200, deadline=None)
+def test_arrays_are_the_referees_ids(vocabulary: Vocabulary, text: str) -> None:
+    if "\ud800" not in text:
+        assert vocabulary.encode_array(text).tolist() == vocabulary.referee.encode(text)
+
+
+@pytest.mark.parametrize("text", ["", " " * 50_000, "a" * 50_000, "中" * 50_000, "<|im_end|>" * 5_000])
+def test_arrays_of_long_runs(vocabulary: Vocabulary, text: str) -> None:
+    assert vocabulary.encode_array(text).tolist() == vocabulary.referee.encode(text)
+
+
+@pytest.mark.parametrize("name", ["kimi-k2.5", "gpt-oss", "glm-4.6", "deepseek-v3"])
+def test_specials_are_found_wherever_they_stand(name: str) -> None:
+    from toolkit.contract import read_contract
+    from toolkit.vocabulary import load_vocabulary
+
+    contract = read_contract(name)
+    loaded = load_vocabulary(contract)
+    pieces = [*contract.special, *(spelling[:-1] for spelling in contract.special), "<", "[", "</", "x", "日"]
+
+    @given(st.lists(st.sampled_from(pieces), max_size=6).map("".join))
+    @settings(max_examples=200, deadline=None)
+    def holds(text: str) -> None:
+        assert bool(loaded.specials_in(text)) == any(spelling in text for spelling in contract.special)
+
+    holds()

@@ -1,0 +1,301 @@
+"""How datasets stand, from files alone: beside a live run, after kill -9, and where files are torn or hostile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from toolkit.contract import Contract
+from toolkit.generate.processes import host_name, is_running, mark_of
+from toolkit.generate.status import RunStatus, write_status
+from toolkit.generate.summary import RunSummary
+from toolkit.report.standing import change_line, render_standing, render_standings
+from toolkit.simulate.scenario import Scenario
+from toolkit.simulate.server import serving
+from toolkit.standing import Gate, Life, life_of, next_commands, standing_of
+from toolkit.store.workspace import Dataset, Workspace
+from toolkit.vocabulary import Vocabulary
+
+from .generate.conftest import dataset, endpoint_at, run, workspace, write_prompts
+from .generate.server import in_thread
+from .generate.test_crash import child
+
+__all__ = ["dataset", "run", "workspace"]
+
+STATUS = RunStatus(
+    dataset="B3", phase="asking", pid=os.getpid(), started=0.0, updated=100.0, asked=10, answered=4, failed=1, left=5,
+    tokens=1000, tokens_budget=5000, cost_usd=0.5, dollars_budget=2.0, per_s=2.0, eta_s=2.5, in_flight=3, limit=8,
+    providers={"Chutes": 4}, failures={"http_400": 1}, host=host_name(), mark=mark_of(os.getpid()) or "",
+)  # fmt: skip
+
+
+def status(**changes: object) -> RunStatus:
+    return msgspec.structs.replace(STATUS, **changes)
+
+
+def wait_for(happened: Callable[[], object], seconds: float = 15.0) -> None:
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def files_of(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+# --- whether a run is alive ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("run_status", "life"),
+    [
+        (None, Life.NONE),
+        (status(), Life.RUNNING),
+        (status(phase="done"), Life.ENDED),
+        (status(phase="stopped", pid=1), Life.ENDED),
+        (status(mark="boot/1"), Life.DIED),
+        (status(mark=""), Life.UNKNOWN),
+        (status(host="elsewhere"), Life.UNKNOWN),
+        (status(pid=-1), Life.DIED),
+        (status(pid=2**40), Life.DIED),
+        (status(pid=2**31 - 1), Life.DIED),
+    ],
+)
+def test_what_became_of_a_run(run_status: RunStatus | None, life: Life):
+    assert life_of(run_status, host_name()) is life
+
+
+def test_a_pid_that_was_given_away_is_another_process():
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    mark = mark_of(process.pid)
+    assert mark is not None
+    assert is_running(process.pid, mark) is True
+    assert is_running(os.getpid(), mark) is False
+    process.kill()
+    # Dead, though nobody has asked for its exit code yet.
+    wait_for(lambda: is_running(process.pid, mark) is False)
+    process.wait()
+    assert is_running(process.pid, mark) is False
+
+
+# --- beside a run ---------------------------------------------------------------------------------------
+
+
+def test_beside_a_live_run_and_after_it_was_killed(
+    dataset: Dataset,
+    run: Callable[..., RunSummary],
+    kimi: Contract,
+    vocabulary: Vocabulary,
+    tmp_path: Path,
+):
+    write_prompts(dataset, [f"What comes after {i}?" for i in range(60)])
+    with in_thread(serving(kimi, vocabulary, Scenario(latency_s=(0.1, 0.2)))) as url:
+        with child(tmp_path, url) as process:
+            wait_for(lambda: (found := standing_of(dataset, time.time()).run) and found.answered >= 4)
+            alive = standing_of(dataset, time.time())
+            process.kill()
+            process.wait()
+        before = files_of(dataset.folder)
+        dead = standing_of(dataset, time.time())
+        assert files_of(dataset.folder) == before
+        assert (alive.life, alive.prompts, alive.faults) == (Life.RUNNING, 60, ())
+        assert (alive.unsealed, list(next_commands(alive))) == (None, [])
+        assert (alive.answered or 0) + (alive.left or 0) == 60
+        assert (dead.life, dead.rows, dead.faults) == (Life.DIED, 0, ())
+        # The journal knows of more than the last word of the run.
+        assert dead.answered == dead.unsealed
+        assert (dead.unsealed or 0) >= (alive.answered or 0)
+        assert (dead.answered or 0) + (dead.left or 0) == 60
+        assert list(next_commands(dead)) == ["tokenproof generate B3"]
+        assert "died while asking" in render_standing(dead)[0]
+        run(endpoint_at(url))
+    done = standing_of(dataset, time.time())
+    assert (done.life, done.rows, done.unsealed, done.answered, done.left) == (Life.ENDED, 60, 0, 60, 0)
+    assert (done.gate, list(next_commands(done))) == (Gate.NONE, ["audit B3"])
+
+
+def test_a_run_that_does_not_answer_for_itself(dataset: Dataset):
+    dataset.folder.mkdir(parents=True)
+    write_status(dataset.folder, status())
+    quiet, lively = standing_of(dataset, 200.0), standing_of(dataset, 101.0)
+    assert (quiet.is_silent, lively.is_silent) == (True, False)
+    assert "it does not answer for itself" in render_standing(quiet)[0]
+
+
+def test_a_run_that_was_stopped_says_why_and_what_to_do(dataset: Dataset):
+    dataset.folder.mkdir(parents=True)
+    write_status(dataset.folder, status(phase="stopped", stopped="the budget of 5,000 tokens is spent"))
+    found = standing_of(dataset, 101.0)
+    text = "\n".join(render_standing(found))
+    assert "stopped     the budget of 5,000 tokens is spent" in text
+    assert "tokens      1,000 of 5,000" in text
+    assert "cost        $0.50 of $2.00" in text
+    assert "next        tokenproof generate B3" in text
+
+
+# --- before any run, and audited ---------------------------------------------------------------------------
+
+
+def test_a_dataset_that_was_never_generated(dataset: Dataset):
+    write_prompts(dataset, ["a", "b"])
+    dataset.prompts.write_bytes(dataset.prompts.read_bytes() + b"\n  \n" + b'{"messages": []}')
+    found = standing_of(dataset, 0.0)
+    assert (found.prompts, found.life, found.rows, found.gate) == (3, Life.NONE, 0, Gate.NONE)
+    assert list(next_commands(found)) == ["tokenproof preflight B3", "tokenproof generate B3"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "gate"),
+    [
+        ({"shards": [], "complete": True, "passed": True}, Gate.PASSED),
+        ({"shards": [], "complete": False, "passed": True}, Gate.INCOMPLETE),
+        ({"shards": [], "complete": True, "passed": False}, Gate.CLOSED),
+        ({"shards": [{"path": "p", "sha256": "0", "rows": 1}], "complete": True, "passed": True}, Gate.OUTDATED),
+        ({"shards": []}, Gate.UNREADABLE),
+    ],
+)
+def test_what_the_audit_said(dataset: Dataset, verdict: dict, gate: Gate):
+    dataset.folder.mkdir(parents=True)
+    write_status(dataset.folder, status(phase="done"))
+    dataset.reports.mkdir(parents=True)
+    dataset.verdict.write_text(json.dumps(verdict), encoding="utf-8")
+    found = standing_of(dataset, 0.0)
+    assert found.gate is gate
+    assert bool(found.faults) is (gate is Gate.UNREADABLE)
+
+
+# --- torn and hostile files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b'{"dataset": "B3", "pha',
+        b"[]",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"dataset": "B3"}',
+        msgspec.json.encode(STATUS).replace(b'"pid":', b'"pid":1e400,"x":'),
+        b" " * (2 << 20),
+    ],
+    ids=["empty", "torn", "list", "bytes", "deep", "part", "number", "large"],
+)
+def test_a_status_that_cannot_be_read_is_said_and_the_rest_is_told(dataset: Dataset, content: bytes):
+    write_prompts(dataset, ["a", "b"])
+    (dataset.folder / "run.json").write_bytes(content)
+    found = standing_of(dataset, 0.0)
+    assert (found.run, found.life, found.prompts) == (None, Life.UNKNOWN, 2)
+    (fault,) = found.faults
+    assert "run.json" in fault
+    assert any("problem" in line for line in render_standing(found))
+
+
+def test_files_that_are_none(dataset: Dataset):
+    dataset.folder.mkdir(parents=True)
+    os.mkfifo(dataset.folder / "run.json")
+    dataset.prompts.symlink_to("prompts.jsonl")
+    dataset.live.write_text("{", encoding="utf-8")
+    dataset.journal.write_text("", encoding="utf-8")
+    dataset.failures.mkdir()
+    (dataset.failures / "a.jsonl").write_bytes(b'{"reason": "http_400"}\n{"reason": 1}\n')
+    found = standing_of(dataset, 0.0)
+    assert found.rows is None
+    assert found.failures == {"http_400": 1}
+    assert len(found.faults) == 5
+    assert json.loads(msgspec.json.encode(found.as_json()))["faults"]
+
+
+def test_a_hostile_status_reaches_no_terminal(dataset: Dataset):
+    evil = "\x1b[2J\u202e[red]" + "x" * 10_000
+    hostile = status(
+        dataset=evil, phase=evil, stopped=evil, providers={evil: 1}, failures={evil: 2**62}, resting=(evil,), host=evil,
+        updated=-1e308, eta_s=1e308, per_s=-1.0, answered=-5, asked=0, left=-7, in_flight=2**60,
+    )  # fmt: skip
+    dataset.folder.mkdir(parents=True)
+    for changes in ({}, {"host": host_name()}, {"phase": "stopped"}):
+        write_status(dataset.folder, msgspec.structs.replace(hostile, **changes))
+        found = standing_of(dataset, 0.0)
+        lines = [*render_standing(found), *render_standings([found]), change_line(found)]
+        assert all(line.isprintable() and len(line) < 2_000 for line in lines)
+        assert found.dataset == "B3"
+
+
+# --- the command -----------------------------------------------------------------------------------------------
+
+
+def status_command(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "toolkit", "status", "--root", str(root), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_the_command_tells_all_datasets_or_one(dataset: Dataset, workspace: Workspace):
+    write_prompts(dataset, ["a"])
+    write_status(dataset.folder, status(phase="done"))
+    (workspace.datasets / "B4").mkdir()
+    table = status_command(workspace.root)
+    assert (table.returncode, table.stderr) == (0, "")
+    assert [line.split()[:3] for line in table.stdout.splitlines()] == [
+        ["dataset", "state", "answered"], ["B3", "done", "4"], ["B4", "–", "0"],
+    ]  # fmt: skip
+    both = json.loads(status_command(workspace.root, "--format", "json").stdout)
+    assert [one["dataset"] for one in both["datasets"]] == ["B3", "B4"]
+    one = json.loads(status_command(workspace.root, "B3", "--format", "json").stdout)
+    assert (one["run"]["providers"], one["gate"]) == ({"Chutes": 4}, "none")
+    (dataset.folder / "run.json").write_bytes(b"{")
+    torn = status_command(workspace.root, "B3")
+    assert (torn.returncode, "problem" in torn.stdout) == (3, True)
+
+
+def test_watching_ends_with_the_run_and_tells_each_change_once(dataset: Dataset, workspace: Workspace):
+    dataset.folder.mkdir(parents=True)
+    write_status(dataset.folder, status())
+    command = [sys.executable, "-m", "toolkit", "status", "B3", "--watch", "--root", str(workspace.root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        first = watching.stdout.readline()
+        write_status(dataset.folder, status(phase="done", answered=9, left=0))
+        rest = watching.stdout.read()
+        assert watching.wait(20) == 0
+    assert first.startswith("B3: asking, 4 of 10 (40.0 %), 1 failed, 5 left · 3/8 in flight")
+    assert rest == "B3: done, 9 of 10 (90.0 %), 1 failed\n"
+
+
+def test_ctrl_c_ends_watching_in_peace(dataset: Dataset, workspace: Workspace):
+    import signal
+
+    dataset.folder.mkdir(parents=True)
+    write_status(dataset.folder, status())
+    command = [sys.executable, "-m", "toolkit", "status", "--watch", "--format", "json", "--root", str(workspace.root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert json.loads(watching.stdout.readline())["life"] == "running"
+        watching.send_signal(signal.SIGINT)
+        _, errors = watching.communicate(timeout=20)
+    assert (watching.returncode, errors) == (0, "")
+
+
+def test_lines_are_replaced_on_a_terminal():
+    import io
+
+    from toolkit.report.live import replaced_lines
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    with replaced_lines(stream) as show:
+        show(["[bold]one[/bold]"])
+        show(["two"])
+    assert "[bold]one[/bold]" in stream.getvalue()
+    assert "two" in stream.getvalue()

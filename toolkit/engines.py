@@ -1,0 +1,222 @@
+"""The engines that turn text into ids: splintr-rs, fastokens, tiktoken and HF tokenizers behind one face.
+
+Each is imported where it is made: a vocabulary that needs two of them does not pay for four.
+"""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from toolkit.errors import ContractError
+
+Ids = npt.NDArray[np.uint32]
+Offsets = npt.NDArray[np.uint64]
+
+
+class Engine(Protocol):
+    """An encoder that never turns text which spells a special token into that token."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of one text."""
+        ...
+
+    def encode_array(self, text: str) -> Ids:
+        """`encode` as an array, in half the time where an engine need not make a Python object of each id."""
+        ...
+
+    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
+        """Ids of all texts in one array, and `len(texts) + 1` offsets into it."""
+        ...
+
+
+def rank_lines(base: Sequence[bytes]) -> bytes:
+    """The base tokens as a rank file has them; a hole has no line."""
+    return b"".join(b"%s %d\n" % (base64.b64encode(token), i) for i, token in enumerate(base) if token)
+
+
+_NEVER_IN_UTF8 = (0xC0, 0xC1, *range(0xF8, 0x100))
+
+
+def filled(base: Sequence[bytes]) -> list[bytes]:
+    """The base tokens, with a pair of bytes that no text has in every hole: for engines that need all ids."""
+    taken = set(base)
+    unused = (pair for pair in map(bytes, product(_NEVER_IN_UTF8, repeat=2)) if pair not in taken)
+    return [token or next(unused) for token in base]
+
+
+def byte_letters() -> dict[str, int]:
+    """The letters that byte-level tokenizers write for bytes (GPT-2's table), letter → byte."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in printable]
+    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(hidden)}
+
+
+def tokenizer_json(base: Sequence[bytes], pattern: str) -> bytes:
+    """A byte-level tokenizer.json that merges by rank: every way to make a token of two others is a merge."""
+    letters = {byte: letter for letter, byte in byte_letters().items()}
+    ranks = {token: i for i, token in enumerate(base) if token}
+    written = {token: "".join(letters[byte] for byte in token) for token in ranks}
+    merges = [
+        (written[left], written[right])
+        for token in ranks
+        for left, right in ((token[:i], token[i:]) for i in range(1, len(token)))
+        if left in ranks and right in ranks
+    ]
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    to_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    model = {
+        "type": "BPE",
+        "ignore_merges": True,
+        "vocab": {written[token]: i for token, i in ranks.items()},
+        "merges": merges,
+    }
+    return msgspec.json.encode(
+        {
+            "version": "1.0",
+            "added_tokens": [],
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, to_bytes]},
+            "decoder": to_bytes,
+            "model": model,
+        }
+    )
+
+
+def _flat(lists: Sequence[Sequence[int]]) -> tuple[Ids, Offsets]:
+    lengths = np.fromiter((len(ids) for ids in lists), dtype=np.uint64, count=len(lists))
+    offsets = np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths, dtype=np.uint64)])
+    flat = np.fromiter((i for ids in lists for i in ids), dtype=np.uint32, count=int(offsets[-1]))
+    return flat, offsets
+
+
+class Splintr:
+    """splintr-rs, over rank lines or a tokenizer.json."""
+
+    def __init__(self, tokenizer: object, *, knows_specials: bool = True):
+        self._tokenizer = tokenizer
+        self._knows_specials = knows_specials
+
+    @classmethod
+    def from_ranks(cls, ranks: bytes, pattern: str) -> Splintr:
+        """Over the lines of a rank file."""
+        import splintr
+
+        return cls(splintr.Tokenizer.from_bytes(ranks, pattern, {}), knows_specials=False)
+
+    @classmethod
+    def from_json(cls, document: bytes) -> Splintr:
+        """Over a tokenizer.json."""
+        import splintr
+
+        return cls(splintr.from_json_bytes(document))
+
+    def encode(self, text: str) -> list[int]:
+        """See `Engine`."""
+        ids: list[int] = self._tokenizer.encode_ordinary(text)  # type: ignore[attr-defined]
+        return ids
+
+    def encode_array(self, text: str) -> Ids:
+        """See `Engine`."""
+        if self._knows_specials:
+            # Only lists can be had of it without special tokens.
+            return np.asarray(self.encode(text), dtype=np.uint32)
+        ids, _ = self._tokenizer.encode_batch_flat([text])  # type: ignore[attr-defined]
+        return np.frombuffer(ids, dtype=np.uint32)
+
+    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
+        """See `Engine`."""
+        return _flat([self.encode(text) for text in texts])
+
+
+class Fastokens:
+    """fastokens, over base tokens by id.
+
+    Of rank lines it makes merges, and so refuses vocabularies with tokens that no merge of two makes (Llama 3, GLM):
+    those it gets as a tokenizer.json, in which a piece that is a token is that token.
+    """
+
+    def __init__(self, base: Sequence[bytes], pattern: str):
+        import fastokens
+
+        try:
+            self._tokenizer = self._from_ranks(rank_lines(filled(base)), pattern)
+        except ValueError:
+            self._tokenizer = fastokens.Tokenizer.from_json_str(tokenizer_json(base, pattern).decode())
+
+    @staticmethod
+    def _from_ranks(ranks: bytes, pattern: str) -> Any:
+        import fastokens
+
+        with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:
+            file.write(ranks)
+            file.flush()
+            return fastokens.Tokenizer.from_tiktoken(file.name, pattern=pattern)
+
+    def encode(self, text: str) -> list[int]:
+        """See `Engine`."""
+        ids: list[int] = self.encode_array(text).tolist()
+        return ids
+
+    def encode_array(self, text: str) -> Ids:
+        """See `Engine`."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
+        """See `Engine`."""
+        ids, offsets = self._tokenizer.encode_batch_flat(list(texts))
+        return np.frombuffer(ids, dtype=np.uint32), np.frombuffer(offsets, dtype=np.uint64)
+
+
+class Tiktoken:
+    """tiktoken, over tokens and their ids."""
+
+    def __init__(self, name: str, base: Sequence[bytes], pattern: str):
+        import tiktoken
+
+        ranks = {token: i for i, token in enumerate(base) if token}
+        self._encoding = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+
+    def encode(self, text: str) -> list[int]:
+        """See `Engine`."""
+        text.encode()  # tiktoken itself replaces lone surrogates in silence
+        return self._encoding.encode_ordinary(text)
+
+    def encode_array(self, text: str) -> Ids:
+        """See `Engine`."""
+        return np.asarray(self.encode(text), dtype=np.uint32)
+
+    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
+        """See `Engine`."""
+        return _flat(self._encoding.encode_ordinary_batch(list(texts), num_threads=2))
+
+
+class HuggingFace:
+    """HF tokenizers, over a tokenizer.json."""
+
+    def __init__(self, document: bytes):
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise ContractError("a tokenizer.json needs the extra: pip install 'tokenproof[huggingface]'") from None
+        self._tokenizer = Tokenizer.from_str(document.decode())
+
+    def encode(self, text: str) -> list[int]:
+        """See `Engine`."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def encode_array(self, text: str) -> Ids:
+        """See `Engine`."""
+        return np.asarray(self.encode(text), dtype=np.uint32)
+
+    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
+        """See `Engine`."""
+        batch = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return _flat([encoding.ids for encoding in batch])

@@ -1,0 +1,130 @@
+"""How a run is doing: a file that is replaced every second, for whoever wants to know, while it runs and after."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from pathlib import Path
+
+import msgspec
+
+from toolkit.errors import StoreError
+from toolkit.store.files import read_bytes
+
+FILE_NAME = "run.json"
+_MINUTE_S = 60.0
+
+
+class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One moment of a run over one dataset.
+
+    Attributes:
+        phase: `asking`, `draining` (nothing more is sent), `sealing`, `done`, `stopped`.
+        pid: The process that writes this; where it is gone and the phase is none of the last two, it was killed.
+        host, mark: The machine, and what sets the process apart from others of the same pid (`processes`).
+        started, updated: Seconds since 1970.
+        asked, answered, failed, left: Asks; answered and failed include those of earlier runs.
+        lost: Asks that were in flight when the run was stopped at once.
+        probes: Second answers of another source.
+        tokens: Completion tokens that the dataset holds, those of earlier runs included.
+        tokens_budget: Its limit; None: none.
+        cost_usd: What this run's replies for this dataset say they cost.
+        run_cost_usd, dollars_budget: Of all datasets of the run together, and the limit.
+        per_s: Answers a second over the last minute.
+        eta_s: Seconds until nothing is left, at that rate; None where it is not known.
+        in_flight, limit: Requests in flight now, and how many may be.
+        per_s_limit: Requests a second that may be sent; None: no limit.
+        paused_s: Seconds that nothing is sent because the server asked for it.
+        resting: Providers that are asked not to answer for now.
+        providers: New answers by provider.
+        failures: Failed asks of this run by reason.
+        stopped: Why nothing more is sent.
+    """
+
+    dataset: str
+    phase: str
+    pid: int
+    started: float
+    updated: float
+    asked: int
+    answered: int
+    failed: int
+    left: int
+    lost: int = 0
+    probes: int = 0
+    tokens: int = 0
+    tokens_budget: int | None = None
+    cost_usd: float = 0.0
+    run_cost_usd: float = 0.0
+    dollars_budget: float | None = None
+    per_s: float = 0.0
+    eta_s: float | None = None
+    in_flight: int = 0
+    limit: int = 0
+    per_s_limit: float | None = None
+    paused_s: float = 0.0
+    resting: tuple[str, ...] = ()
+    providers: dict[str, int] = {}
+    failures: dict[str, int] = {}
+    stopped: str | None = None
+    host: str = ""
+    mark: str = ""
+
+    def line(self) -> str:
+        """What is worth knowing right now, on one line."""
+        money = f"${self.cost_usd:.2f}" + (f" of ${self.dollars_budget:g}" if self.dollars_budget is not None else "")
+        tokens = f"{self.tokens:,}" + (f" of {self.tokens_budget:,}" if self.tokens_budget is not None else "")
+        parts = [f"{self.in_flight:,}/{self.limit:,} in flight", f"{self.per_s:.1f}/s", f"{tokens} tokens", money]
+        if self.failed:
+            parts.append(f"{self.failed:,} failed")
+        if self.paused_s > 0:
+            parts.append(f"paused {self.paused_s:.0f} s")
+        if self.stopped is not None:
+            parts.append(f"{self.phase}: {self.stopped}")
+        return " · ".join(parts)
+
+
+class Rate:
+    """Events a second over the last minute. The clock is an argument."""
+
+    def __init__(self, now: float):
+        self._began = now
+        self._counts: deque[tuple[float, int]] = deque()
+
+    def count(self, now: float, total: int) -> float:
+        """Take note of a total that only grows; events a second since a minute ago, or since the beginning."""
+        self._counts.append((now, total))
+        while len(self._counts) > 1 and now - self._counts[0][0] > _MINUTE_S:
+            self._counts.popleft()
+        then, before = self._counts[0] if now - self._began > _MINUTE_S else (self._began, 0)
+        return (total - before) / max(now - then, 1.0)
+
+
+def write_status(folder: Path, status: RunStatus) -> None:
+    """Replace the status file. It is not brought to the disk: it is news, not a record.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    path = folder / FILE_NAME
+    temporary = folder / f".{FILE_NAME}.{os.getpid()}.tmp"
+    try:
+        temporary.write_bytes(msgspec.json.encode(status) + b"\n")
+        temporary.replace(path)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def read_status(folder: Path) -> RunStatus | None:
+    """The latest status of a dataset; None where it was never generated.
+
+    Raises:
+        StoreError: the file cannot be read, or is no status.
+    """
+    path = folder / FILE_NAME
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(read_bytes(path), type=RunStatus)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise StoreError(f"{path}: expected the status of a run: {error}") from None

@@ -1,0 +1,176 @@
+"""Rows to a Parquet shard, a row group at a time: what is held in memory does not grow with the shard.
+
+Ids leave their Python lists as soon as a row arrives: a list costs some 40 bytes an id, an Arrow buffer 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from toolkit.columns import SHARD_SCHEMA
+from toolkit.records import SCHEMA_VERSION
+from toolkit.store.arrays import array_of, ids_array, list_array
+
+ROWS_PER_SHARD = 16_384
+ROWS_PER_GROUP = 4_096
+ROWS_PER_BATCH = 256
+BYTES_PER_SHARD = 512 << 20
+BYTES_PER_GROUP = 16 << 20
+"""A batch, a row group and a shard end at the first of their limits: rows, or bytes of text and ids before
+compression. A batch is what becomes Arrow at once, and so never runs over a shard's rows."""
+
+_BYTES_PER_BATCH = 8 << 20
+
+_REPEATED = [
+    "source", "origin", "provider", "model", "mode", "contract", "contract_sha256", "tools",
+    "finish_reason", "native_finish_reason", "ids_source", "prompt_ids_source", "rebuild_status",
+]  # fmt: skip
+"""Columns with few values: the only ones that gain from a dictionary."""
+
+_LONG_TEXTS = ("payload", "reasoning", "content", "messages")
+_ID_COLUMNS = tuple(field.name for field in SHARD_SCHEMA if field.type == pa.list_(pa.int32()))
+
+_COMPRESSION_LEVEL = 1
+"""Level 3 makes shards an eighth smaller and writing them half as dear again."""
+
+Ids32 = npt.NDArray[np.int32]
+
+
+def batches_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Rows (a value for every column of `SHARD_SCHEMA`) as record batches of at most `ROWS_PER_BATCH` rows.
+
+    Raises:
+        TypeError: ids that are no 32-bit whole numbers.
+    """
+    batch: list[Mapping[str, Any]] = []
+    ids: dict[str, list[Ids32 | pa.Int32Array | None]] = {name: [] for name in _ID_COLUMNS}
+    size = 0
+    for row in rows:
+        batch.append(row)
+        for name, column in ids.items():
+            array = _ids_array(row[name])
+            column.append(array)
+            size += 0 if array is None else array.nbytes
+        size += sum(len(row[name] or "") for name in _LONG_TEXTS)
+        if len(batch) >= ROWS_PER_BATCH or size >= _BYTES_PER_BATCH:
+            yield _record_batch(batch, ids)
+            batch, ids, size = [], {name: [] for name in _ID_COLUMNS}, 0
+    if batch:
+        yield _record_batch(batch, ids)
+
+
+def _ids_array(ids: Sequence[int] | Ids32 | None) -> Ids32 | pa.Int32Array | None:
+    """Ids as 4 bytes each; a null among them stays one (in an Arrow array), and is for readers to refuse.
+
+    Raises:
+        TypeError: anything in it is no whole number of 32 bits.
+    """
+    if ids is None:
+        return None
+    array = np.asarray(ids)
+    if array.ndim == 1 and array.dtype == np.int32:
+        return array
+    if array.ndim == 1 and array.size and array.dtype.kind in "iu" and -(2**31) <= array.min() <= array.max() < 2**31:
+        return array.astype(np.int32)
+    if not isinstance(ids, list | tuple | np.ndarray) or any(type(i) is not int for i in ids if i is not None):
+        raise TypeError(f"expected a list of 32-bit ids, found {ids!r:.80}")
+    try:
+        return pa.array(ids, type=pa.int32())
+    except (pa.ArrowInvalid, OverflowError) as error:
+        raise TypeError(f"expected a list of 32-bit ids: {error}") from None
+
+
+def _record_batch(
+    rows: Sequence[Mapping[str, Any]], ids: Mapping[str, Sequence[Ids32 | pa.Int32Array | None]]
+) -> pa.RecordBatch:
+    columns = [
+        _lists(ids[field.name], field.type)
+        if field.name in ids
+        else array_of([row[field.name] for row in rows], field.type)
+        for field in SHARD_SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SHARD_SCHEMA)
+
+
+def _lists(arrays: Sequence[Ids32 | pa.Int32Array | None], kind: pa.DataType) -> pa.ListArray:
+    present = [a for a in arrays if a is not None]
+    if all(isinstance(a, np.ndarray) for a in present):
+        flat = ids_array(np.concatenate([np.empty(0, np.int32), *present]))
+    else:
+        flat = pa.concat_arrays([ids_array(a) if isinstance(a, np.ndarray) else a for a in present])
+    return list_array([None if a is None else len(a) for a in arrays], flat, kind)
+
+
+def shards_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
+    """The batches of one shard after the other. Each must be read to its end before the next is asked for."""
+    for first in batches:
+        yield _one_shard(first, batches)
+
+
+def _one_shard(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    rows, size = first.num_rows, first.nbytes
+    while rows < ROWS_PER_SHARD and size < BYTES_PER_SHARD:
+        batch = next(rest, None)
+        if batch is None:
+            return
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        yield batch
+
+
+def write_parquet(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write batches of `SHARD_SCHEMA` as one Parquet file; the number of rows.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    schema = SHARD_SCHEMA.with_metadata({"tokenproof.schema_version": str(SCHEMA_VERSION)})
+    rows = 0
+    with pq.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        compression_level=_COMPRESSION_LEVEL,
+        use_dictionary=_REPEATED,
+        write_page_checksum=True,
+    ) as writer:
+        for group in _groups(batches):
+            rows += group.num_rows
+            writer.write_table(group.replace_schema_metadata(schema.metadata), row_group_size=group.num_rows)
+    return rows
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if held and _is_full([*held, batch]):
+            yield pa.Table.from_batches(held)
+            held = []
+        held.append(batch)
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _is_full(held: Sequence[pa.RecordBatch]) -> bool:
+    """Whether these are more than a row group takes."""
+    rows, size = sum(int(batch.num_rows) for batch in held), sum(int(batch.nbytes) for batch in held)
+    return rows > ROWS_PER_GROUP or size > BYTES_PER_GROUP
+
+
+def without_rows(batches: Iterable[pa.RecordBatch], left_out: frozenset[int]) -> Iterator[pa.RecordBatch]:
+    """The batches of a shard less the rows at some positions (from 0, over all batches)."""
+    at = 0
+    for batch in batches:
+        keep = np.fromiter(
+            (at + i not in left_out for i in range(batch.num_rows)), dtype=np.bool_, count=batch.num_rows
+        )
+        at += batch.num_rows
+        if keep.any():
+            yield batch.filter(pa.array(keep))
