@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import json
+import os
 
+import msgspec
 import pytest
 
 from toolkit.accounting import accounting
 from toolkit.config import DatasetSettings
 from toolkit.contract import Contract
 from toolkit.generate.plan import plan_asks
+from toolkit.generate.processes import host_name, mark_of
+from toolkit.generate.status import FILE_NAME, RunStatus
 from toolkit.importing import ImportOptions, import_files
 from toolkit.records import MISSING_NAMED, Failure
+from toolkit.report.counts import missing_sentences
 from toolkit.store.journal import write_failures
 from toolkit.store.prompts import read_prompts
 from toolkit.store.shards import read_live
@@ -33,6 +38,13 @@ def dataset(tmp_path, kimi: Contract, vocabulary: Vocabulary) -> Dataset:
 def ask(dataset: Dataset, *names: str) -> None:
     lines = [{"id": name, "messages": [{"role": "user", "content": name}]} for name in names]
     dataset.prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_missing_answer_bears_the_reason_of_what_came_for_it(dataset: Dataset, kimi: Contract):
+    ask(dataset, "a", "c", "d")
+    counted = accounting(dataset, kimi, DatasetSettings())
+    assert counted.missing == (("c", 0, 0), ("d", 0, 0))
+    assert (len(counted.missing_reasons), counted.missing_reasons[0] != "", counted.missing_reasons[1]) == (2, True, "")
 
 
 def test_without_prompts_nobody_knows_what_was_asked(dataset: Dataset, kimi: Contract):
@@ -109,3 +121,41 @@ def test_the_first_asks_without_an_answer_are_named(dataset: Dataset, kimi: Cont
     assert counted.missing == tuple((f"n{i:02}", 0, 0) for i in range(MISSING_NAMED))
     counted = accounting(dataset, kimi, DatasetSettings(samples=2))
     assert counted.missing[:3] == (("a", 0, 1), ("b", 0, 1), ("n00", 0, 0))
+
+
+def test_a_prompt_edited_after_its_imported_answer_is_noticed(tmp_path, kimi: Contract, vocabulary: Vocabulary):
+    dataset = Workspace(tmp_path).dataset_named("B3")
+    dataset.folder.mkdir(parents=True)
+    ask(dataset, "a", "b")
+    row = {"output_ids": [24, 163586], "finish_reason": "stop", "mode": "instant", "content": "x"}
+    file = tmp_path / "raw.jsonl"
+    file.write_text("".join(json.dumps({"sample_id": name, **row}) + "\n" for name in "ab"))
+    import_files(dataset, [file], kimi, vocabulary, ImportOptions())
+    before = accounting(dataset, kimi, DatasetSettings())
+    assert (before.changed_imports, before.complete) == (0, True)
+    written = dataset.prompts.read_text()
+    # Another spelling of the same is no change.
+    dataset.prompts.write_text(written.replace('"role": "user", "content": "a"', '"content": "a", "role": "user"'))
+    assert accounting(dataset, kimi, DatasetSettings()).complete
+    dataset.prompts.write_text(written.replace('"content": "b"', '"content": "another"'))
+    after = accounting(dataset, kimi, DatasetSettings())
+    assert (after.changed, after.changed_imports, after.complete) == (0, 1, False)
+    assert after.first_changed_imports == (("b", 0, 0),)
+    assert missing_sentences(after) == ("1 imported answer is to another prompt than prompts.jsonl holds now: b",)
+    dataset.prompts.write_text(written)
+    assert accounting(dataset, kimi, DatasetSettings()).complete
+
+
+def test_a_run_that_is_at_work_leaves_nothing_complete(dataset: Dataset, kimi: Contract):
+    status = RunStatus(
+        dataset="B3", phase="asking", pid=os.getpid(), started=0.0, updated=1.0, asked=1, answered=0, failed=0, left=1,
+        host=host_name(), mark=mark_of(os.getpid()) or "",
+    )  # fmt: skip
+    path = dataset.folder / FILE_NAME
+    path.write_bytes(msgspec.json.encode(status))
+    counted = accounting(dataset, kimi, DatasetSettings())
+    assert (counted.at_work, counted.complete) == (True, False)
+    assert missing_sentences(counted) == ("a run over this dataset is at work",)
+    for gone in (msgspec.structs.replace(status, mark="boot/1"), msgspec.structs.replace(status, phase="done")):
+        path.write_bytes(msgspec.json.encode(gone))
+        assert accounting(dataset, kimi, DatasetSettings()).complete

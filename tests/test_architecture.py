@@ -47,6 +47,7 @@ LAYERS = {
     "toolkit.rebuilding": 10,
     "toolkit.config": 9,
     "toolkit.accounting": 11,
+    "toolkit.changed": 9,
     "toolkit.audit": 10,
     "toolkit.generate": 10,
     "toolkit.generate.preflight": 11,

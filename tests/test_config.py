@@ -62,10 +62,10 @@ def test_another_server_has_its_own_source_and_is_never_sent_the_key_of_openrout
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[default]\nmax_tokens = 1", ["tokenproof.toml", "`default`"]),
-        ("[datasets.B3]\nmax_token = 1", ["`max_token`", "$.datasets"]),
-        ("[defaults]\nmax_tokens = 0", ["`int` >= 1", "$.defaults.max_tokens"]),
-        ('[defaults]\nmax_tokens = "8192"', ["expected `int", "$.defaults.max_tokens"]),
+        ("[default]\nmax_tokens = 1", ["default: unknown key", "did you mean defaults?"]),
+        ("[datasets.B3]\nmax_token = 1", ["datasets.B3.max_token: unknown key", "did you mean max_tokens?"]),
+        ("[defaults]\nmax_tokens = 0", ["defaults.max_tokens: expected int >= 1, found 0"]),
+        ('[defaults]\nmax_tokens = "8192"', ["defaults.max_tokens: expected a whole number, found '8192'"]),
         ("[defaults]\nsampling = { temprature = 1 }", ["defaults.sampling.temprature", "unknown", "temperature"]),
         ('[datasets.B3]\nsampling = { top_p = "1" }', ["datasets.B3.sampling.top_p", "a number"]),
         ("[defaults]\nsampling = { temperature = nan }", ["defaults.sampling.temperature", "nan"]),
@@ -79,8 +79,14 @@ def test_another_server_has_its_own_source_and_is_never_sent_the_key_of_openrout
         ('[endpoints.vllm]\nurl = "http://[x/v1"', ["endpoints.vllm.url"]),
         ('[endpoints.vllm]\nurl = "https://me:pass@x/v1"', ["endpoints.vllm.url", "environment"]),
         ('[endpoints.openrouter]\nurl = "http://openrouter.ai/api/v1"', ["endpoints.openrouter.url", "https"]),
-        ("[endpoints.openrouter]\nprovider = { onyl = [] }", ["`onyl`", "provider"]),
-        ('[endpoints.openrouter]\nprovider = { only = "chutes" }', ["$.endpoints", "provider.only"]),
+        (
+            "[endpoints.openrouter]\nprovider = { onyl = [] }",
+            ["endpoints.openrouter.provider.onyl: unknown key", "did you mean only?"],
+        ),
+        (
+            '[endpoints.openrouter]\nprovider = { only = "chutes" }',
+            ["endpoints.openrouter.provider.only: expected a list"],
+        ),
         ('[endpoints.openrouter]\nprovider = { quantizations = ["int5"] }', ["int5"]),
         ('[endpoints.vllm]\nurl = "http://x/v1"\nprovider = { zdr = true }', ["endpoints.vllm.provider"]),
         ('[endpoints.openrouter]\nextra = { stop = ["a"] }', ["endpoints.openrouter.extra", "stop"]),
@@ -107,6 +113,19 @@ def test_a_table_that_names_only_the_start_of_a_dataset_is_refused():
     with pytest.raises(ConfigError, match=r"datasets\.B3: .*B3_magicoder"):
         settings_of("[datasets.B3]\nsamples = 2", folders=["B3_magicoder"])
     assert settings_of("[datasets.B3]\nsamples = 2", folders=["B3", "B3_old"]).dataset("B3").samples == 2
+
+
+def test_every_fault_is_told_at_once_each_with_the_file():
+    with pytest.raises(ConfigError) as caught:
+        settings_of('[defaults]\nmax_token = 1\n[budget]\ndollars = "3"')
+    lines = str(caught.value).splitlines()
+    assert [line.partition(": ")[0] for line in lines] == ["tokenproof.toml"] * 2
+
+
+def test_a_table_that_names_a_dataset_in_other_letters_is_refused():
+    with pytest.raises(ConfigError, match=r"datasets\.b3: .*did you mean B3\?"):
+        settings_of('[datasets.b3]\nproviders = ["Chutes"]', folders=["B3", "B3_old"])
+    assert settings_of("[datasets.b9]\nsamples = 2", folders=["B3"]).dataset("b9").samples == 2
 
 
 def test_routing_is_sent_as_it_was_written():

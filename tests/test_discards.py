@@ -305,9 +305,15 @@ def mixed(workspace: Workspace) -> Dataset:
     return add_dataset(workspace, "B5", rows, [row("last", probe=True, streamed=True, sample_index=2)])
 
 
+def kept_out(shard: LiveShard) -> pa.Table:
+    """The first row of each shard is in quarantine."""
+    reasons = [["evidence_given", "cut"], *[[]] * (shard.rows - 1)]
+    return pa.table({"quarantined": list(map(bool, reasons)), "reason": pa.array(reasons, pa.list_(pa.string()))})
+
+
 def chosen(dataset: Dataset, text: str, facts: pa.Table | None = None) -> list[str]:
     where = parse_where(text, lambda name: {"ids.txt": ["q", "last", "gone"], "empty": []}[name])
-    selection = select_rows(dataset, where, lambda _: facts, examples=100)
+    selection = select_rows(dataset, where, lambda _: facts, kept_out, examples=100)
     assert selection.of == 4
     assert selection.rows == len(selection.examples) == sum(int(mask.sum()) for mask in selection.masks.values())
     return [example["sample_id"] for example in selection.examples]
@@ -346,6 +352,11 @@ def chosen(dataset: Dataset, text: str, facts: pa.Table | None = None) -> list[s
         ("shard=part-00001", ["last"]),
         ("shard!=part-00001.parquet,source=sglang", ["null"]),
         ("shard=part-0", []),
+        ("quarantined=true", ["a,b", "last"]),
+        ("quarantined=false", ["q", "null"]),
+        ("reason=cut,provider=Chutes", ["a,b"]),
+        ("reason!=evidence_given", ["q", "null"]),
+        ("reason=cu", []),
     ],
 )
 def test_where_chooses_rows(mixed: Dataset, text: str, expected: list[str]):
@@ -366,7 +377,7 @@ def test_facts_choose_rows_where_they_were_measured(mixed: Dataset):
         return pa.table(blank | {"n_ids": pa.array([None, 4, 3] if shard.rows == 3 else [5], pa.int32())})
 
     where = parse_where("n_ids>3,source=sglang", lambda _: [])
-    assert [e["sample_id"] for e in select_rows(mixed, where, facts).examples] == ["last"]
+    assert [e["sample_id"] for e in select_rows(mixed, where, facts, kept_out).examples] == ["last"]
 
 
 @pytest.mark.parametrize(
@@ -376,7 +387,9 @@ def test_facts_choose_rows_where_they_were_measured(mixed: Dataset):
         ("provider=a,,source=b", "found nothing in"),
         ("provider", "with one of = != < >, or @FILE, found 'provider'"),
         ("provider=", "provider: expected text, found nothing"),
-        ("provder=x", "unknown field 'provder'; expected one of"),
+        ("provder=x", "unknown field 'provder'; did you mean provider?; expected a column"),
+        ("evidence=unverified", "reason=EXPECTATION chooses the rows that fail a critical one"),
+        ("reason=null", "reason: expected the id of a critical expectation, found null"),
         ("content=x", "unknown field 'content'"),
         ("__class__=x", "unknown field"),
         ("provider<x", "provider: expected = or != before text, found '<'"),
@@ -396,3 +409,4 @@ def test_an_expression_that_cannot_be_read_is_refused(mixed: Dataset, text: str,
     with pytest.raises(ConfigError) as caught:
         chosen(mixed, text)
     assert words in str(caught.value)
+    assert len(str(caught.value)) < 300

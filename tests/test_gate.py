@@ -493,7 +493,7 @@ def test_without_rows_there_is_one_reason() -> None:
 def test_where_no_row_remains_there_is_one_reason_more_and_not_one_for_each_expectation() -> None:
     after = [result(**OF_DATASET | {"id": f"d{n}"}, success_after_quarantine=False) for n in range(30)]
     assert reasons(result(mostly=None), *after, quarantined=10, share=1.0) == (
-        "all 10 rows would be quarantined: none remains to be merged",
+        "all 10 rows would be quarantined: no row is left after quarantine",
     )
     assert reasons(result(), result(**OF_DATASET, success_after_quarantine=False), quarantined=1, share=1.0) == (
         "few_cut: holds for all rows, but not for those that remain after quarantine",
@@ -503,3 +503,13 @@ def test_where_no_row_remains_there_is_one_reason_more_and_not_one_for_each_expe
 def test_a_damaged_shard_is_told_beside_what_fails_in_the_others() -> None:
     found = reasons(result(success=False, unexpected_count=9), unreadable=["part-0 is cut"])
     assert [reason.partition(":")[0] for reason in found] == ["unreadable", "terminal_last"]
+
+
+def test_answers_in_a_damaged_shard_are_not_to_be_asked_for_again(dataset: Dataset, kimi: Contract) -> None:
+    counts = Accounting(asked=10, rows=10, answered=6, failed=0, unanswered=4, unsealed=0)
+    lost = "B3/shards/part-00000.parquet: missing"
+    rewrite(dataset, complete=False, passed=False, unreadable=(lost,), accounting=counts)
+    reasons = reasons_of(dataset, kimi)
+    assert f"the audit failed: unreadable: {lost}; put it back from a copy, then audit again" in reasons
+    assert not any("unfinished" in reason for reason in reasons)
+    assert commands_of(dataset, kimi) == ("tokenproof audit B3",)

@@ -116,6 +116,47 @@ def test_a_conflict_names_both_places(dataset: Dataset, do_import: Import) -> No
     assert "found one in row 1 of shards/part-00000.parquet and another in other.jsonl: line 1" in failure.detail
 
 
+def test_a_new_answer_replaces_an_imported_one_where_that_is_asked(dataset: Dataset, do_import: Import) -> None:
+    do_import(raw("a"), raw("b"))
+    refused = do_import(raw("a", "y"), raw("b"), name="new.jsonl")
+    assert (sums(refused), refused.other_answers) == ((2, 0, 0, 1, 1), 1)
+    (failure,) = failures_of(dataset)
+    assert failure.detail.endswith("; --replace takes the new one")
+    taken = do_import(raw("a", "y"), raw("b"), name="new.jsonl", replace=True)
+    assert (sums(taken), taken.other_answers) == ((2, 0, 1, 0, 1), 0)
+    assert [row["content"] for row in rows_of(dataset)] == ["y", "x"]
+    assert failures_of(dataset) == []
+    assert sums(do_import(raw("a", "y"), raw("b"), name="new.jsonl", replace=True)) == (2, 0, 0, 0, 2)
+
+
+def test_of_two_answers_in_the_lines_themselves_none_replaces_the_other(dataset: Dataset, do_import: Import) -> None:
+    do_import(raw("a"))
+    for lines, content in (([raw("a"), raw("a", "y")], "x"), ([raw("a", "y"), raw("a", "z")], "y")):
+        counts = do_import(*lines, name="new.jsonl", replace=True)
+        assert (counts.failures, counts.other_answers) == (1, 0)
+        assert rows_of(dataset)[0]["content"] == content
+
+
+def test_an_answer_without_its_prompt_replaces_none_that_has_it(dataset: Dataset, do_import: Import) -> None:
+    do_import(recorded("a"))
+    counts = do_import(raw("a", "y"), name="new.jsonl", replace=True)
+    assert (sums(counts), counts.other_answers) == ((1, 0, 0, 1, 0), 0)
+    assert rows_of(dataset)[0]["content"] == " yes"
+
+
+@pytest.mark.parametrize("origin", ["generate", "rebuild"])
+def test_another_answer_never_replaces_a_row_that_may_have_been_generated(
+    dataset: Dataset, do_import: Import, kimi: Contract, origin: str
+) -> None:
+    do_import(raw("a"))
+    (row,) = rows_of(dataset)
+    other = Workspace(dataset.folder.parent.parent).dataset_named("B4")
+    seal_rows(other, [row | {"origin": origin}], contract=kimi.name)
+    counts = do_import(raw("a", "y"), into=other, replace=True)
+    assert (sums(counts), counts.other_answers) == ((1, 0, 0, 1, 0), 0)
+    assert rows_of(other)[0]["content"] == "x"
+
+
 def test_a_line_that_is_no_answer_leaves_its_identity_to_the_next(dataset: Dataset, do_import: Import) -> None:
     lines = [{"sample_id": "a", "error": {"message": "busy"}}, raw("a")]
     assert sums(do_import(*lines)) == (2, 1, 0, 1, 0)
@@ -162,7 +203,7 @@ def test_sources(
 
 def test_a_source_that_the_suite_would_refuse_is_said_with_what_sets_it(dataset: Dataset, do_import: Import) -> None:
     said = "\n".join(summary_of(dataset, do_import(batch("a"), raw("b"))))
-    assert "source openai: 1 rows (nothing in the line says; --source NAME sets it)" in said
+    assert "source openai: 1 row (nothing in the line says; --source NAME sets it)" in said
     assert "refuse 1 openai" in said
     assert "--source NAME --replace" in said
     counts = do_import(batch("a"), raw("b"), source="sglang", replace=True)

@@ -252,7 +252,7 @@ def test_sentences_for_the_terminal(workspace: Workspace, kimi: Contract) -> Non
         "1 row of 4 written to 1 file, from 1 dataset",
         "3 rows left out: probe 1, prompt_unknown 1, quarantined 1",
         "quarantined, by expectation: odd␛[2J 1",
-        "1 row left out only for want of the prompt: give it and rebuild to keep them",
+        "1 row left out only for want of the prompt's ids; the audit's report says what helps",
         "7 tokens: 3 of prompts, 4 supervised",
     ]
 
@@ -376,7 +376,11 @@ def test_an_own_train_set_is_replaced_whole(workspace: Workspace, kimi: Contract
     output = workspace.root / "train"
     one, two = (gate_of(workspace, kimi, name, [row(name)]) for name in ("B3", "B4"))
     merge([one, two], output)
-    merge([two], output)
+    before = files_of(output)
+    with pytest.raises(ConfigError, match=r"expected a train set of B4, found one of B3, B4 \(2 rows.*--replace"):
+        merge([two], output)
+    assert files_of(output) == before
+    merge([two], output, replace=True)
     assert [r["id"] for r in train_rows(output)] == ["B4/B4/0/0"]
     assert [i.name for i in read_manifest(output).inputs] == ["B4"]
     assert sorted(path.name for path in output.iterdir()) == ["manifest.json", "shards"]
@@ -435,7 +439,7 @@ def test_a_failed_merge_leaves_the_old_train_set(workspace: Workspace, kimi: Con
     merge([gate_of(workspace, kimi, "B3", [row("a")])], output)
     before = files_of(output)
     with pytest.raises(StoreError, match="no row remains"):
-        merge([gate_of(workspace, kimi, "B4", [row("b", prompt_ids=None)])], output)
+        merge([gate_of(workspace, kimi, "B4", [row("b", prompt_ids=None)])], output, replace=True)
     assert files_of(output) == before
     assert read_manifest(output).totals.written == 1
     assert not (workspace.root / ".train.merging").exists()
@@ -482,7 +486,7 @@ def advance(rows):
     if calls == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
-merge([gate], root / "train", advance=advance)
+merge([gate], root / "train", replace=True, advance=advance)
 """
 
 
@@ -518,7 +522,7 @@ def test_killed_while_replacing_leaves_the_old_train_set(workspace: Workspace, k
     merge_and_be_killed(workspace, "B4", at_call=3)
     assert files_of(output) == before
     assert [i.name for i in read_manifest(output).inputs] == ["B3"]
-    merge([gate], output)
+    merge([gate], output, replace=True)
     assert [i.name for i in read_manifest(output).inputs] == ["B4"]
 
 
@@ -530,7 +534,7 @@ def test_killed_between_the_two_renames(workspace: Workspace, kimi: Contract) ->
     (workspace.root / ".train.merging/new").mkdir(parents=True)
     output.rename(workspace.root / ".train.merging/old")
     with pytest.raises(StoreError, match="no row remains"):
-        merge([gate_of(workspace, kimi, "B4", [row("b", prompt_ids=None)])], output)
+        merge([gate_of(workspace, kimi, "B4", [row("b", prompt_ids=None)])], output, replace=True)
     assert files_of(output) == before
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -21,18 +22,21 @@ from toolkit.report.standing import change_line, render_standing, render_standin
 from toolkit.simulate.scenario import Scenario
 from toolkit.simulate.server import serving
 from toolkit.standing import Gate, Life, life_of, next_commands, standing_of
+from toolkit.store.verdicts import read_verdict, write_verdict
 from toolkit.store.workspace import Dataset, Workspace
 from toolkit.vocabulary import Vocabulary
 
 from .generate.conftest import dataset, endpoint_at, run, workspace, write_prompts
 from .generate.server import in_thread
 from .generate.test_crash import child
+from .rows import add_dataset, audit, row
 
 __all__ = ["dataset", "run", "workspace"]
 
 STATUS = RunStatus(
     dataset="B3", phase="asking", pid=os.getpid(), started=0.0, updated=100.0, asked=10, answered=4, failed=1, left=5,
-    tokens=1000, tokens_budget=5000, cost_usd=0.5, dollars_budget=2.0, per_s=2.0, eta_s=2.5, in_flight=3, limit=8,
+    tokens=1000, run_tokens=300, tokens_budget=5000, cost_usd=0.5, dollars_budget=2.0, per_s=2.0, eta_s=2.5,
+    in_flight=3, limit=8,
     providers={"Chutes": 4}, failures={"http_400": 1}, host=host_name(), mark=mark_of(os.getpid()) or "",
 )  # fmt: skip
 
@@ -117,6 +121,7 @@ def test_beside_a_live_run_and_after_it_was_killed(
         assert (dead.answered or 0) + (dead.left or 0) == 60
         assert list(next_commands(dead)) == ["tokenproof generate B3"]
         assert "died while asking" in render_standing(dead)[0]
+        assert any(line.startswith("  as of ") and "last word" in line for line in render_standing(dead))
         run(endpoint_at(url))
     done = standing_of(dataset, time.time())
     assert (done.life, done.rows, done.unsealed, done.answered, done.left) == (Life.ENDED, 60, 0, 60, 0)
@@ -137,9 +142,30 @@ def test_a_run_that_was_stopped_says_why_and_what_to_do(dataset: Dataset):
     found = standing_of(dataset, 101.0)
     text = "\n".join(render_standing(found))
     assert "stopped     the budget of 5,000 tokens is spent" in text
-    assert "tokens      1,000 of 5,000" in text
-    assert "cost        $0.50 of $2.00" in text
+    assert "tokens      1,000 of 5,000 on disk, 300 of them from this run" in text
+    assert "cost        $0.50 of $2.00, this run" in text
+    assert "providers   4 Chutes; this run" in text
     assert "next        tokenproof generate B3" in text
+
+
+def test_the_cost_of_several_datasets_and_what_is_held_against_a_budget_are_told_apart(dataset: Dataset):
+    dataset.folder.mkdir(parents=True)
+
+    def cost(**changes: object) -> str:
+        write_status(dataset.folder, status(phase="done", **changes))
+        (line,) = [line for line in render_standing(standing_of(dataset, 0.0)) if line.startswith("  cost")]
+        return line.split(maxsplit=1)[1]
+
+    assert cost(run_cost_usd=0.5, dollars_budget=None, dollars_held=0.9) == "$0.50, this run"
+    assert cost(run_cost_usd=0.7, run_datasets=2, dollars_budget=None) == "$0.50 ($0.70 with all 2 datasets), this run"
+    held = cost(run_cost_usd=0.5, dollars_held=0.9)
+    assert held == "$0.50 of $2.00 ($0.90 held against it: what nobody priced counts as its most), this run"
+
+
+def test_a_progress_line_ends_in_whole_words():
+    why = "the budget of 5,000 tokens is spent: 4,900 are kept, and one more answer may have 8,192"
+    told = status(phase="draining", stopped=why).line()
+    assert told.endswith("draining: the budget of 5,000 tokens is spent: 4,900 are kept, and …")
 
 
 # --- before any run, and audited ---------------------------------------------------------------------------
@@ -151,6 +177,15 @@ def test_a_dataset_that_was_never_generated(dataset: Dataset):
     found = standing_of(dataset, 0.0)
     assert (found.prompts, found.life, found.rows, found.gate) == (3, Life.NONE, 0, Gate.NONE)
     assert list(next_commands(found)) == ["tokenproof preflight B3", "tokenproof generate B3"]
+
+
+def test_prompts_that_are_open_are_generated_before_anything_is_audited(dataset: Dataset):
+    write_prompts(dataset, [str(i) for i in range(12)])
+    found = replace(standing_of(dataset, 0.0), rows=3)
+    assert list(next_commands(found)) == ["tokenproof generate B3"]
+    assert list(next_commands(replace(found, rows=12))) == ["audit B3"]
+    write_status(dataset.folder, status(phase="done"))
+    assert list(next_commands(standing_of(dataset, 0.0))) == ["tokenproof generate B3"]
 
 
 @pytest.mark.parametrize(
@@ -256,6 +291,14 @@ def test_the_command_tells_all_datasets_or_one(dataset: Dataset, workspace: Work
     assert (torn.returncode, "problem" in torn.stdout) == (3, True)
 
 
+def test_faulty_settings_are_said(dataset: Dataset, workspace: Workspace):
+    write_prompts(dataset, ["a"])
+    (workspace.root / "tokenproof.toml").write_text("[datasets.B3]\nmax_token = 5\n", encoding="utf-8")
+    told = status_command(workspace.root, "B3")
+    assert told.returncode == 2
+    assert "datasets.B3.max_token: unknown key; did you mean max_tokens?" in told.stderr
+
+
 def test_watching_ends_with_the_run_and_tells_each_change_once(dataset: Dataset, workspace: Workspace):
     dataset.folder.mkdir(parents=True)
     write_status(dataset.folder, status())
@@ -299,3 +342,65 @@ def test_lines_are_replaced_on_a_terminal():
         show(["two"])
     assert "[bold]one[/bold]" in stream.getvalue()
     assert "two" in stream.getvalue()
+
+
+# --- what lies there after an audit --------------------------------------------------------------------
+
+
+@pytest.fixture
+def passed(tmp_path: Path, kimi: Contract) -> Dataset:
+    """A dataset with a passed audit of one shard."""
+    there = Workspace(tmp_path)
+    added = add_dataset(there, "B3", [row("a"), row("b")])
+    audit(there, added, kimi, quarantine={})
+    assert standing_of(added, 1.0).gate is Gate.PASSED
+    return added
+
+
+def gate_of(dataset: Dataset) -> tuple[Gate, tuple[str, ...], list[str]]:
+    found = standing_of(dataset, 1.0)
+    shown = "\n".join(render_standing(found))
+    assert all(reason in shown for reason in found.gate_reasons)
+    return found.gate, found.gate_reasons, list(next_commands(found))
+
+
+def test_a_shard_that_broke_after_the_pass_is_noticed(passed: Dataset):
+    (shard,) = passed.shards.glob("*.parquet")
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-20])
+    gate, (reason,), commands = gate_of(passed)
+    assert (gate, commands) == (Gate.DAMAGED, [])
+    assert "damaged or cut short; put it back from a copy" in reason
+    shard.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    os.utime(shard, (2e9, 2e9))
+    assert gate_of(passed)[1][0].endswith("not the bytes that were sealed; put it back from a copy")
+    shard.unlink()
+    assert gate_of(passed)[:2] == (Gate.DAMAGED, (f"shards/{shard.name}: missing; put it back from a copy",))
+    shard.write_bytes(content)
+    os.utime(shard, (2e9 + 1, 2e9 + 1))
+    assert gate_of(passed)[::2] == (Gate.PASSED, ["tokenproof merge B3 -o train/B3"])
+
+
+def test_prompts_or_a_suite_changed_after_the_pass_are_noticed(passed: Dataset):
+    (suite,) = (passed.reports.parents[1] / "expectations").glob("*.json")
+    suite.write_bytes(suite.read_bytes() + b"\n")
+    passed.prompts.write_text('{"id": "a", "messages": [{"role": "user", "content": "?"}]}\n')
+    gate, reasons, _ = gate_of(passed)
+    assert gate is Gate.OUTDATED
+    assert reasons == (
+        "prompts.jsonl changed since the audit", f"suite {suite.name} changed since the audit",
+    )  # fmt: skip
+
+
+def test_a_closed_gate_says_why(passed: Dataset):
+    verdict = read_verdict(passed.verdict)
+    write_verdict(passed.verdict, replace(verdict, passed=False, reasons=("terminal_last: 3 rows fail",)))
+    assert gate_of(passed) == (Gate.CLOSED, ("terminal_last: 3 rows fail",), ["audit B3"])
+
+
+def test_a_file_that_strays_among_the_shards_is_noticed(passed: Dataset):
+    (shard,) = passed.shards.glob("*.parquet")
+    shard.with_name("part-00099.parquet").write_bytes(shard.read_bytes())
+    gate, (reason,), _ = gate_of(passed)
+    assert gate is Gate.INCOMPLETE
+    assert reason.startswith("shards/part-00099.parquet lies among the shards")

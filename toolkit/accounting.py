@@ -8,18 +8,27 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
+import msgspec
+from msgspec import structs
+
+from toolkit.changed import changed_imports, first_of
 from toolkit.config import DatasetSettings
 from toolkit.contract import Contract
 from toolkit.generate.conversation import Conversation, turns_in
 from toolkit.generate.plan import Identity, Plan, plan_of
+from toolkit.generate.processes import host_name, is_running
+from toolkit.generate.status import FILE_NAME, RunStatus, samples_asked
 from toolkit.generate.turns import TurnPlan, plan_turns
 from toolkit.records import MISSING_NAMED, Accounting, Failure
 from toolkit.store.answered import Answered, read_answered
-from toolkit.store.files import stands
-from toolkit.store.journal import journal_files, read_entries, read_failures
+from toolkit.store.files import read_bytes, stands
+from toolkit.store.journal import count_entries, journal_files, read_entries, read_failures
 from toolkit.store.prompts import check_prompts
 from toolkit.store.shards import read_live
 from toolkit.store.workspace import Dataset
+
+ENDED = ("done", "stopped")
+"""Phases of a run that is over."""
 
 _IMPORTED_LINE = re.compile(r": line \d+$")
 
@@ -35,9 +44,11 @@ def accounting(dataset: Dataset, contract: Contract, settings: DatasetSettings) 
 
     Raises:
         ConfigError: prompts.jsonl has faults.
-        StoreError: the journal, the failures or shards.json cannot be read.
+        StoreError: the journal, the failures, shards.json or run.json cannot be read.
     """
     rows = _Rows(dataset)
+    # What the latest run was asked for with --samples is asked, though the settings say fewer.
+    settings = structs.replace(settings, samples=max(settings.samples, samples_asked(dataset.folder)))
     asked = _asked(dataset, contract, settings, rows.answered)
     # Their bodies stay in their files: all of them at once might not fit into memory.
     failures = [replace(failure, body=None) for failure in read_failures(dataset.failures) if not failure.probe]
@@ -48,9 +59,13 @@ def accounting(dataset: Dataset, contract: Contract, settings: DatasetSettings) 
         final = dict(_hopeless(failures, rows, asked))
     repeated = [failure for identity, failure in latest.items() if identity not in final]
     answered = unanswered = None
+    imports: tuple[int, tuple[Identity, ...]] = (0, ())
     if asked is not None:
+        samples = settings.samples
+        imports = changed_imports(dataset, asked.plan.prompts, rows.answered, contract, samples=samples)
         answered = asked.plan.answered_before + asked.plan.changed + sum(map(asked.has, rows.waiting))
         unanswered = asked.plan.asked - answered - len(final)
+    missing = () if asked is None else tuple(islice(_missing(asked, rows, final), MISSING_NAMED))
     return Accounting(
         asked=None if asked is None else asked.plan.asked,
         rows=read_live(dataset).rows,
@@ -62,8 +77,29 @@ def accounting(dataset: Dataset, contract: Contract, settings: DatasetSettings) 
         failed_by_reason=_by_reason(final.values()),
         repeated_by_reason=_by_reason(repeated),
         lines_by_reason=_by_reason(lines),
-        missing=() if asked is None else tuple(islice(_missing(asked, rows, final), MISSING_NAMED)),
+        missing=missing,
+        missing_reasons=_reasons(missing, [*lines, *latest.values()]),
+        changed=0 if asked is None else asked.plan.changed,
+        first_changed=() if asked is None else first_of(dataset, rows.answered, asked.plan.changed_rows()),
+        changed_imports=imports[0],
+        first_changed_imports=imports[1],
+        journaled=count_entries(dataset.journal),
+        at_work=_at_work(dataset),
     )
+
+
+def _at_work(dataset: Dataset) -> bool:
+    """Whether a run over the dataset is at work, as far as this machine can tell."""
+    path = dataset.folder / FILE_NAME
+    if not stands(path):
+        return False
+    try:
+        run = msgspec.json.decode(read_bytes(path), type=RunStatus)
+    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError):
+        return False  # `status` says so; whatever a run leaves undone shows in journal and shards
+    if run.phase in ENDED or (run.host and run.host != host_name()):
+        return False
+    return is_running(run.pid, run.mark) is True
 
 
 class _Rows:
@@ -137,6 +173,12 @@ def _hopeless(failures: Iterable[Failure], rows: _Rows, asked: _Asked) -> Iterat
             continue
         if not _IMPORTED_LINE.search(failure.where) and asked.asks(identity, failure.row_key):
             yield identity, failure
+
+
+def _reasons(missing: Iterable[Identity], failures: Iterable[Failure]) -> tuple[str, ...]:
+    """The reason of the last failure of each; empty where there is none."""
+    known = {_identity_of(failure): failure.reason for failure in failures}
+    return tuple(known.get(identity, "") for identity in missing)
 
 
 def _by_reason(failures: Iterable[Failure]) -> dict[str, int]:

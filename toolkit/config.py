@@ -30,7 +30,7 @@ from toolkit.errors import ConfigError
 from toolkit.records import SAMPLING_KEYS, Json
 from toolkit.store.files import read_bytes, stands
 from toolkit.store.workspace import Workspace
-from toolkit.toml import TomlError, parse_toml
+from toolkit.toml import TomlError, read_toml
 
 FILE_NAME = "tokenproof.toml"
 
@@ -160,11 +160,9 @@ def parse_settings(content: bytes, where: str, *, folders: list[str] | None = No
         ConfigError: as `read_settings`.
     """
     try:
-        file = msgspec.convert(parse_toml(content), _File)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {str(error)[:1].lower()}{str(error)[1:]}") from None
+        file = read_toml(content, _File)
     except TomlError as error:
-        raise ConfigError(f"{where}: expected TOML in UTF-8: {error}") from None
+        raise ConfigError("\n".join(f"{where}: {fault}" for fault in error.faults)) from None
     endpoints = {name: endpoint_of(name, table, where) for name, table in file.endpoints.items()}
     endpoints.setdefault("openrouter", endpoint_of("openrouter", EndpointTable(), where))
     settings = Settings(
@@ -210,8 +208,13 @@ def _faults(file: _File, settings: Settings, folders: list[str]) -> Iterator[str
             known = ", ".join(sorted(settings.endpoints))
             yield f"{place}.endpoint: expected one of {known}, found {table.endpoint!r}"
     for name in file.datasets:
+        if name in folders:
+            continue
+        same = [folder for folder in folders if folder.casefold() == name.casefold()]
         longer = [folder for folder in folders if folder.startswith(name)]
-        if longer and name not in folders:
+        if same:
+            yield f"datasets.{name}: no dataset folder is called so; did you mean {' or '.join(same)}?"
+        elif longer:
             yield f"datasets.{name}: expected the whole name of a dataset folder ({', '.join(longer)}), found its start"
     for name, endpoint in settings.endpoints.items():
         yield from (f"endpoints.{name}{fault}" for fault in endpoint_faults(endpoint))

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from toolkit.contract import Contract
+from toolkit.errors import StoreError
 from toolkit.phrases import read_phrases
 from toolkit.records import Json, LiveShard
 from toolkit.rows import RowBuilder
 from toolkit.sealing import seal_held
 from toolkit.store.discards import Discarded, discard_held
 from toolkit.store.facts import read_facts
-from toolkit.store.files import sole_writer
+from toolkit.store.files import sha256_of, sole_writer
 from toolkit.store.journal import count_entries
-from toolkit.store.row_filter import RowFilter, Selection, select_rows
+from toolkit.store.row_filter import QUARANTINE_FIELDS, RowFilter, Selection, select_rows
+from toolkit.store.shards import read_live
+from toolkit.store.verdicts import read_quarantine, read_verdict
 from toolkit.store.workspace import Dataset
 
 
@@ -84,4 +87,32 @@ def _selection(dataset: Dataset, where: RowFilter, contract: Contract) -> Select
         facts = read_facts(dataset, shard, contract, phrases=phrases)
         return None if facts is None else facts.table
 
-    return select_rows(dataset, where, facts_of)
+    if not where.of_quarantine:
+        return select_rows(dataset, where, facts_of, lambda shard: _reasons_of(shard, {}))
+    found = _quarantine(dataset)
+    return select_rows(dataset, where, facts_of, lambda shard: _reasons_of(shard, found.get(shard.sha256, {})))
+
+
+def _quarantine(dataset: Dataset) -> dict[str, dict[int, list[str]]]:
+    """sha256 of each shard → position → reasons, of the last audit, which must be one of just the live shards.
+
+    Raises:
+        StoreError: there was none, rows came or went since, or quarantine.parquet is not the one that it wrote.
+    """
+    verdict, path = read_verdict(dataset.verdict), dataset.quarantine
+    if {shard.sha256 for shard in verdict.shards} != {shard.sha256 for shard in read_live(dataset).shards}:
+        raise StoreError(f"--where: {dataset.verdict} is of other shards than those that are live; audit first")
+    table = read_quarantine(path)
+    if sha256_of(path) != verdict.quarantine_sha256:
+        raise StoreError(f"--where: {path}: is not the one that the audit wrote; audit first")
+    found: dict[str, dict[int, list[str]]] = {}
+    for row in table.select(["shard", "row_index", "reasons"]).to_pylist():
+        found.setdefault(row["shard"], {})[row["row_index"]] = row["reasons"]
+    return found
+
+
+def _reasons_of(shard: LiveShard, found: Mapping[int, list[str]]) -> pa.Table:
+    """`QUARANTINE_FIELDS` of each row of a shard."""
+    reasons = [found.get(position, []) for position in range(shard.rows)]
+    columns = (pa.array(map(bool, reasons), pa.bool_()), pa.array(reasons, pa.list_(pa.string())))
+    return pa.table(dict(zip(QUARANTINE_FIELDS, columns, strict=True)))

@@ -62,7 +62,7 @@ def closing_reasons(
     if not suites:
         reasons.append("no suite was evaluated")
     if quarantined >= rows:
-        reasons.append(f"all {rows:,} rows would be quarantined: none remains to be merged")
+        reasons.append(f"all {rows:,} rows would be quarantined: no row is left after quarantine")
     for suite in suites:
         if not any(result.severity is Severity.CRITICAL for result in suite.results):
             reasons.append(f"suite {suite.name} has no critical expectation")
@@ -199,7 +199,9 @@ def _own_reasons(verdict: Verdict, dataset: Dataset) -> Iterator[_Reason]:
         )
     else:
         failed = found or verdict.reasons or ("it gives no reason",)
-        yield from (_Reason(f"the audit failed: {reason}") for reason in failed)
+        restore = "; put it back from a copy, then audit again"
+        lost = {f"unreadable: {sentence}" for sentence in verdict.unreadable}
+        yield from (_Reason(f"the audit failed: {reason}{restore if reason in lost else ''}") for reason in failed)
     if not verdict.complete:
         yield from _unfinished(verdict)
     elif not verdict.accounting.complete:
@@ -211,14 +213,30 @@ def _own_reasons(verdict: Verdict, dataset: Dataset) -> Iterator[_Reason]:
 
 
 def _unfinished(verdict: Verdict) -> Iterator[_Reason]:
-    """Why an audit was of an unfinished dataset; what was unreadable is told as the reason that it failed."""
-    unanswered, unsealed = verdict.accounting.unanswered, verdict.accounting.unsealed
-    parts = [f"{unanswered:,} prompts without an answer"] if unanswered else []
+    """Why an audit was of an unfinished dataset.
+
+    Where a shard was unreadable nothing is said: that is the reason that the audit failed, and its answers, which count
+    as missing, are not to be asked again.
+    """
+    if verdict.unreadable:
+        return
+    accounting = verdict.accounting
+    unanswered, unsealed = accounting.unanswered, accounting.unsealed
+    for name in verdict.strays:
+        yield _Reason(f"shards/{name}: lay among the shards at the audit, not listed in shards.json; audit again")
+    if changed := accounting.changed_imports:
+        yield _Reason(
+            f"the audit found {changed:,} imported answers to another prompt than prompts.jsonl holds; put the prompts "
+            "back, or import the files again with --replace"
+        )
+    parts = [f"{accounting.changed:,} answers to another request than is asked now"] if accounting.changed else []
+    parts += ["a run at work"] if accounting.at_work else []
+    parts += [f"{unanswered:,} prompts without an answer"] if unanswered else []
     parts += [f"{unsealed:,} replies not sealed"] if unsealed else []
     if parts:
         says = f"the audit was of an unfinished dataset: {', '.join(parts)}; finish it and audit again"
         yield _Reason(says, _Remedy.GENERATE)
-    elif not verdict.unreadable:
+    elif not (verdict.strays or accounting.changed_imports):
         yield _Reason("the audit was of an unfinished dataset; finish it and audit again")
 
 

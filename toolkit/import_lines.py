@@ -46,7 +46,8 @@ class ImportOptions:
         model: Model of lines without one; the contract's first when None.
         source: Source of lines that do not tell theirs.
         local_ids_are_engine: Ids of sglang lines without any mark of a paid API came from the engine.
-        replace: Rows that are there from the same lines, but were made with other options, are made anew.
+        replace: Rows that are there from the same lines, but were made with other options, are made anew; imported
+            rows give way to another answer of the same identity.
     """
 
     mode: str | None = None

@@ -51,10 +51,12 @@ class ImportCounts:
 
     Attributes:
         rows: New rows.
-        replaced: Rows that were there from the same line and are made anew, with their prompt or with other options.
+        replaced: Imported rows that were there and are made anew: with their prompt, with other options, or from
+            another answer.
         already_there: Rows that were there from the same line, and stay as they are.
         differently: Of those, by what differs from what would be made now: `mode`, `model`, `source`, `ids`, `prompt`.
         by_reason: Failures.
+        other_answers: Of these, lines whose identity has another answer that `ImportOptions.replace` would replace.
         assumed: `mode` and `model` → which value the lines without one were given.
         statuses: Rebuild statuses of new and replaced rows.
         sources: Source → what decided it → new and replaced rows.
@@ -69,6 +71,7 @@ class ImportCounts:
     failures: int = 0
     differently: Counter[str] = field(default_factory=Counter)
     by_reason: Counter[str] = field(default_factory=Counter)
+    other_answers: int = 0
     assumed: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     statuses: Counter[str] = field(default_factory=Counter)
     sources: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -204,15 +207,17 @@ class _Import:
         source, decided_by = self.reader.source_of(line, provider=reply.provider)
         entry = replace(line.entry, source=source, assumed=_assumed(line.entry, reply))
         there, is_first, earlier, place = self._earlier(entry, where)
-        if earlier != digest_of(entry.body):
-            self._fail(failures, conflict(entry, where=where, place=where, earlier=place))
+        digest = digest_of(entry.body)
+        gives_way = is_first and there is not None and _gives_way(entry, there)
+        if earlier != digest and not (gives_way and self.reader.options.replace):
+            self._fail_other_answer(failures, conflict(entry, where=where, place=where, earlier=place), gives_way)
             return None
-        self.seen.setdefault(slot_of(entry), (earlier, where))
+        self.seen.setdefault(slot_of(entry), (digest, where))
         if not is_first:
             self.counts.already_there += 1
             return None
         if there is not None:
-            if not self._is_replaced(entry, there):
+            if earlier == digest and not self._is_replaced(entry, there):
                 self._count_there(entry, there)
                 return None
             self.replaced[there.shard].add(there.position)
@@ -260,10 +265,23 @@ class _Import:
             self.counts.differently.update(_differences(entry, there))
             self.counts.prompt_unknown += there.messages is None
 
+    def _fail_other_answer(self, failures: list[Failure], failure: Failure, gives_way: bool) -> None:
+        self.counts.other_answers += gives_way
+        told = f"{failure.detail}; --replace takes the new one" if gives_way else failure.detail
+        self._fail(failures, replace(failure, detail=told))
+
     def _fail(self, failures: list[Failure], failure: Failure) -> None:
         failures.append(failure)
         self.counts.failures += 1
         self.counts.by_reason[failure.reason] += 1
+
+
+def _gives_way(entry: Entry, there: LiveRow) -> bool:
+    """Whether --replace may put another answer in the place of a row: of an imported one, and no prompt is lost.
+
+    A rebuilt row does not say any more whether it was generated, so it stays.
+    """
+    return there.origin == Origin.IMPORT and (entry.messages is not None or there.messages is None)
 
 
 def _differences(entry: Entry, there: LiveRow) -> list[str]:

@@ -7,7 +7,7 @@ its name. A folder that has its name and a manifest is whole.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,7 +189,7 @@ def render_manifest(manifest: Manifest) -> list[str]:
     unknown = totals.dropped.get("prompt_unknown", 0)
     if unknown:
         lines.append(
-            f"{quantity(unknown, 'row')} left out only for want of the prompt: give it and rebuild to keep them"
+            f"{quantity(unknown, 'row')} left out only for want of the prompt's ids; the audit's report says what helps"
         )
     if totals.repeated:
         lines.append(f"{quantity(totals.repeated, 'row')} written whose request is that of another row")
@@ -259,6 +259,31 @@ def check_replaceable(output: Path) -> None:
         raise ConfigError(
             f"{output}: expected nothing but the earlier train set, found {foreign.relative_to(output)}; move it away"
         )
+
+
+def check_same_datasets(output: Path, names: Collection[str]) -> None:
+    """See that an earlier train set that would be replaced was made of the same datasets.
+
+    Raises:
+        ConfigError: it was made of others, or its manifest does not say of which.
+    """
+    if _is_free(output):
+        return
+    try:
+        manifest = read_manifest(output)
+    except StoreError as error:
+        raise ConfigError(f"{error}; merge into another folder, or replace what stands there with --replace") from None
+    there = {made.name for made in manifest.inputs}
+    if there != set(names):
+        raise ConfigError(
+            f"{output}: expected a train set of {_listed(names)}, found one of {_listed(there)} "
+            f"({quantity(manifest.totals.written, 'row')}, {clean(manifest.created_at, _SHOWN_CHARACTERS)}); "
+            "merge into another folder, or replace it with --replace"
+        )
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(clean(name, _SHOWN_CHARACTERS) for name in sorted(names)) or "no dataset"
 
 
 def _is_ours(path: Path) -> bool:

@@ -35,6 +35,7 @@ from toolkit.manifest import (
     SourceShare,
     SuiteInput,
     Totals,
+    check_same_datasets,
     check_sums,
     render_manifest,
     replacing,
@@ -86,7 +87,12 @@ _KEPT = len(_REASONS)
 
 
 def merge(
-    gates: Sequence[OpenGate], output: Path, *, seed: int = 0, advance: Callable[[int], None] = lambda _: None
+    gates: Sequence[OpenGate],
+    output: Path,
+    *,
+    seed: int = 0,
+    replace: bool = False,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> Manifest:
     """Write all rows that may be trained on to `output/shards/`, shuffled, and say so in a manifest.
 
@@ -94,17 +100,20 @@ def merge(
 
     Args:
         gates: The open gates of the datasets; all of one contract.
-        output: The folder of the train set; one that an earlier merge wrote is replaced.
+        output: The folder of the train set; one that an earlier merge wrote of the same datasets is replaced.
         seed: Another seed gives another order.
+        replace: Replace also a train set of other datasets.
         advance: Told of rows as they are read, and again as they are written.
 
     Raises:
-        ConfigError: no dataset, one twice, two contracts, or `output` holds something else.
+        ConfigError: no dataset, one twice, two contracts, or `output` holds something else, or a train set of others.
         StoreError: a shard changed since its gate was opened, a quarantine does not fit its shards, a
             row stands there twice, no row remains, or something cannot be written. `output` is as before.
     """
     ordered = _agreeing(gates)
     with replacing(output) as fresh:
+        if not replace:
+            check_same_datasets(output, {gate.dataset.name for gate in ordered})
         with tempfile.TemporaryDirectory(dir=fresh.parent) as folder:
             with Buckets(Path(folder), _BUCKET_SCHEMA, bits=_bits(ordered), then_by=["dataset", *_IDENTITY]) as buckets:
                 read = [_deal(gate, buckets, seed, advance) for gate in ordered]

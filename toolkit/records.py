@@ -87,12 +87,12 @@ class Evidence(StrEnum):
 class Standing(StrEnum):
     """What a suite or contract file is to the one of the same name that comes with the tool.
 
-    `shipped`: the same bytes; `own`: there is none of that name; `shadowing`: other bytes, used in its place.
+    `shipped`: the same bytes; `own`: there is none of that name; `edited`: the name of a shipped one, other bytes.
     """
 
     SHIPPED = "shipped"
     OWN = "own"
-    SHADOWING = "shadowing"
+    EDITED = "edited"
 
 
 class Severity(StrEnum):
@@ -291,6 +291,12 @@ class Accounting:
         repeated_by_reason: Asks without an answer that failed before and are asked again, by the latest failure.
         lines_by_reason: Imported lines that gave no row.
         missing: (sample_id, turn, sample_index) of the first asks without an answer, at most `MISSING_NAMED`.
+        missing_reasons: For each of `missing` why what came for it gave no row; empty where nothing came.
+        changed: Of the answered asks those whose row answers another request than prompts and settings state now.
+        changed_imports: Of the answered asks those whose imported row holds another prompt than stands there now.
+        first_changed, first_changed_imports: (sample_id, turn, sample_index) of the first of them.
+        journaled: Lines of the journal, those included that a shard holds already and those of probes.
+        at_work: Whether a run over the dataset is at work.
     """
 
     asked: int | None
@@ -304,11 +310,23 @@ class Accounting:
     repeated_by_reason: Mapping[str, int] = field(default_factory=dict)
     lines_by_reason: Mapping[str, int] = field(default_factory=dict)
     missing: tuple[tuple[str, int, int], ...] = ()
+    missing_reasons: tuple[str, ...] = ()
+    changed: int = 0
+    changed_imports: int = 0
+    first_changed: tuple[tuple[str, int, int], ...] = ()
+    first_changed_imports: tuple[tuple[str, int, int], ...] = ()
+    journaled: int = 0
+    at_work: bool = False
 
     @property
     def complete(self) -> bool:
-        """Nothing is left to ask and nothing waits in a journal."""
-        return self.unsealed == 0 and not self.unanswered
+        """Nothing is left to ask, every row answers what is asked now, and no run has anything under way."""
+        return not (self.unsettled or self.unanswered or self.changed or self.changed_imports)
+
+    @property
+    def unsettled(self) -> bool:
+        """A run is at work, or was killed and left replies in the journal: the rows are not yet what they will be."""
+        return self.at_work or self.unsealed > 0 or self.journaled > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,6 +418,8 @@ class Verdict:
         prompts_sha256: Of prompts.jsonl as it was audited; None where there was none.
         facts: sha256 of each shard → sha256 of the file of its facts.
         learned: What shows in many rows together: conventions, drift, calibration, the providers table.
+        has_renderer: Whether the contract renders prompts; None in older verdicts.
+        strays: Files among the shards that shards.json does not list; with any of them nothing is complete.
     """
 
     dataset: str
@@ -436,6 +456,8 @@ class Verdict:
     prompts_sha256: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     learned: Learned = field(default_factory=Learned)
+    has_renderer: bool | None = None
+    strays: tuple[str, ...] = ()
     version: int = VERDICT_VERSION
 
 

@@ -6,6 +6,7 @@ should be is said, and everything else is told all the same.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,9 +21,9 @@ from toolkit.errors import StoreError
 from toolkit.generate.processes import host_name, is_running
 from toolkit.generate.status import FILE_NAME, RunStatus
 from toolkit.records import Json, LiveShard
-from toolkit.store.files import open_regular, stands
+from toolkit.store.files import open_regular, sha256_of, stands
 from toolkit.store.journal import journal_files
-from toolkit.store.shards import read_live
+from toolkit.store.shards import LiveShards, read_live, unlisted_shards
 from toolkit.store.workspace import Dataset
 
 SILENT_S = 15.0
@@ -32,6 +33,8 @@ _LARGEST_STATUS = 1 << 20
 _LARGEST_VERDICT = 64 << 20
 _BLOCK = 1 << 20
 _MOST_FAILURES = 100_000
+_REASONS_TOLD = 3
+_PARQUET = b"PAR1"
 
 
 class Life(StrEnum):
@@ -53,6 +56,7 @@ class Gate(StrEnum):
     INCOMPLETE = "incomplete"
     PASSED = "passed"
     UNREADABLE = "unreadable"
+    DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,7 @@ class Standing:
         life: What became of that run.
         failures: Failed asks by reason: of that run, else of all files of failures.
         gate: What the latest audit says.
+        gate_reasons: Why that is no pass that can be merged, a sentence each, the first few.
         faults: What cannot be read, a sentence each.
     """
 
@@ -80,7 +85,18 @@ class Standing:
     life: Life
     failures: dict[str, int]
     gate: Gate
+    gate_reasons: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+
+    @property
+    def has_open_prompts(self) -> bool:
+        """Whether there are certainly prompts without an answer: more than were asked, or than there are rows.
+
+        Asks for several samples or turns are known to a run alone.
+        """
+        if self.prompts is None:
+            return False
+        return self.prompts > (self.run.asked if self.run is not None else (self.rows or 0) + (self.unsealed or 0))
 
     @property
     def silent_s(self) -> float | None:
@@ -117,7 +133,8 @@ class Standing:
         return {
             "dataset": self.dataset, "now": self.now, "life": str(self.life), "silent_s": self.silent_s,
             "prompts": self.prompts, "rows": self.rows, "unsealed": self.unsealed, "answered": self.answered,
-            "left": self.left, "failures": self.failures, "gate": str(self.gate), "faults": list(self.faults),
+            "left": self.left, "failures": self.failures, "gate": str(self.gate),
+            "gate_reasons": list(self.gate_reasons), "faults": list(self.faults),
             "next": list(next_commands(self)),
             "run": None if self.run is None else msgspec.to_builtins(self.run),
         }  # fmt: skip
@@ -128,11 +145,14 @@ def standing_of(dataset: Dataset, now: float) -> Standing:
     look = _Look(dataset)
     run = look.run()
     life = Life.UNKNOWN if run is None and look.has_run else life_of(run, host_name())
-    rows, shards = look.live()
+    live = look.live()
+    rows = None if live is None else live.rows
+    gate, gate_reasons = look.gate(live)
     return Standing(
         dataset=dataset.name, now=now, prompts=look.prompts(), rows=rows,
         unsealed=None if life is Life.RUNNING else look.unsealed(), run=run, life=life,
-        failures=dict(run.failures) if run is not None else look.failures(), gate=look.gate(shards),
+        failures=dict(run.failures) if run is not None else look.failures(), gate=gate,
+        gate_reasons=gate_reasons,
         faults=tuple(look.faults),
     )  # fmt: skip
 
@@ -152,21 +172,26 @@ def life_of(run: RunStatus | None, host: str) -> Life:
 def next_commands(standing: Standing) -> Iterator[str]:
     """What to run now; nothing while a run is at work."""
     name = standing.dataset
+    run = standing.run
+    generate = f"tokenproof generate {name}" + (f" --samples {run.samples}" if run and run.samples > 1 else "")
     if standing.life is Life.RUNNING or standing.life is Life.UNKNOWN:
         return
+    if standing.gate is Gate.DAMAGED:
+        return  # no command brings a shard back
     if (
         standing.life is Life.DIED
         or standing.unsealed
         or (standing.run is not None and standing.run.phase == "stopped")
+        or (standing.has_open_prompts and (standing.run is not None or standing.rows))
     ):
-        yield f"tokenproof generate {name}"
+        yield generate
     elif standing.run is None and not standing.rows:
         if standing.prompts:
             yield f"tokenproof preflight {name}"
             yield f"tokenproof generate {name}"
     elif standing.gate is Gate.PASSED:
         yield f"tokenproof merge {name} -o train/{name}"
-    elif standing.gate is not Gate.CLOSED:
+    else:
         yield f"audit {name}"
 
 
@@ -176,12 +201,23 @@ class _Reason(msgspec.Struct):
     reason: str
 
 
+class _Suite(msgspec.Struct):
+    """What is read of a suite that was evaluated."""
+
+    path: str
+    sha256: str
+
+
 class _Verdict(msgspec.Struct):
     """What is read of a verdict, of whatever version."""
 
     shards: tuple[LiveShard, ...]
     complete: bool
     passed: bool
+    reasons: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    prompts_sha256: str | None = None
+    suites: tuple[_Suite, ...] = ()
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -206,14 +242,13 @@ class _Look:
             self.faults.append(f"{path}: expected the status of a run: {error}")
             return None
 
-    def live(self) -> tuple[int | None, tuple[LiveShard, ...]]:
-        """Rows of the live shards, and these."""
+    def live(self) -> LiveShards | None:
+        """The live shards; None where they cannot be told."""
         try:
-            live = read_live(self.dataset)
+            return read_live(self.dataset)
         except (StoreError, RecursionError) as error:
             self.faults.append(str(error))
-            return None, ()
-        return live.rows, live.shards
+            return None
 
     def prompts(self) -> int | None:
         """Lines that are not blank: what they say is checked before a run, not here."""
@@ -249,24 +284,85 @@ class _Look:
                 self.faults.append(f"{path}: expected failures: {error}")
         return dict(counted.most_common())
 
-    def gate(self, shards: tuple[LiveShard, ...]) -> Gate:
-        """What verdict.json says, and whether it speaks of these shards. Whether it holds, the merge proves."""
+    def gate(self, live: LiveShards | None) -> tuple[Gate, tuple[str, ...]]:
+        """What verdict.json says, and whether it speaks of what lies there, as far as a glance tells; and why it is no
+        pass. Whether it holds, the merge proves.
+        """
         path = self.dataset.verdict
         if not self._stands(path):
-            return Gate.NONE
+            return Gate.NONE, ()
         content = self._bytes(path, _LARGEST_VERDICT)
         if content is None:
-            return Gate.UNREADABLE
+            return Gate.UNREADABLE, ()
         try:
             verdict = msgspec.json.decode(content, type=_Verdict)
         except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
             self.faults.append(f"{path}: expected a verdict: {error}")
-            return Gate.UNREADABLE
+            return Gate.UNREADABLE, ()
+        shards = () if live is None else live.shards
+        if broken := tuple(sentence for shard in shards if (sentence := self._broken(shard)) is not None):
+            return Gate.DAMAGED, broken[:_REASONS_TOLD]
         if {shard.sha256 for shard in verdict.shards} != {shard.sha256 for shard in shards}:
-            return Gate.OUTDATED
+            return Gate.OUTDATED, ("rows changed since the audit",)
+        if changed := tuple(self._changed(verdict)):
+            return Gate.OUTDATED, changed[:_REASONS_TOLD]
+        strays = (
+            ()
+            if live is None
+            else tuple(
+                f"shards/{file.name} lies among the shards, but shards.json does not list it: move it away"
+                for file in unlisted_shards(self.dataset, live)
+            )
+        )
         if not verdict.passed:
-            return Gate.CLOSED
-        return Gate.PASSED if verdict.complete else Gate.INCOMPLETE
+            return Gate.CLOSED, verdict.reasons[:_REASONS_TOLD]
+        if strays:
+            return Gate.INCOMPLETE, strays[:_REASONS_TOLD]
+        return Gate.PASSED if verdict.complete else Gate.INCOMPLETE, ()
+
+    def _broken(self, shard: LiveShard) -> str | None:
+        """Why a shard is not what was sealed: it is missing, or is no whole Parquet file.
+
+        Bytes are held against their sha256 only where the file was written after the verdict.
+        """
+        path = self.dataset.folder / shard.path
+        restore = "put it back from a copy"
+        try:
+            found = path.stat()
+            if not _is_whole(path, found.st_size):
+                return f"{shard.path}: damaged or cut short; {restore}"
+            if found.st_mtime_ns > self.dataset.verdict.stat().st_mtime_ns:
+                sha256 = _sha256_of(path, found.st_size, found.st_mtime_ns)
+                return None if sha256 == shard.sha256 else f"{shard.path}: not the bytes that were sealed; {restore}"
+        except FileNotFoundError:
+            return f"{shard.path}: missing; {restore}"
+        except (OSError, StoreError) as error:
+            return f"{shard.path}: cannot be read: {error}"
+        return None
+
+    def _changed(self, verdict: _Verdict) -> Iterator[str]:
+        """What an audit was held against and is not the same any more: prompts and the suites of the workspace."""
+        prompts = self.dataset.prompts
+        if self._sha256(prompts) != verdict.prompts_sha256:
+            yield f"{prompts.name} changed since the audit"
+        root = self.dataset.folder.parents[1]
+        for suite in verdict.suites:
+            own = root / suite.path if "/" in suite.path else root / "expectations" / suite.path
+            found = self._sha256(own)
+            # A suite that came with the tool has no file here.
+            if found != suite.sha256 and (found is not None or "/" in suite.path):
+                yield f"suite {suite.path} changed since the audit"
+
+    def _sha256(self, path: Path) -> str | None:
+        """A file's sha256; None where there is none."""
+        try:
+            found = path.stat()
+            return _sha256_of(path, found.st_size, found.st_mtime_ns)
+        except FileNotFoundError:
+            return None
+        except (OSError, StoreError) as error:
+            self.faults.append(f"{path}: cannot be read: {error}")
+            return None
 
     # --- files ------------------------------------------------------------------------------------
 
@@ -306,6 +402,23 @@ class _Look:
         except OSError as error:
             self.faults.append(f"{path}: cannot be read: {error.strerror or error}")
             return 0
+
+
+@lru_cache(maxsize=1024)
+def _sha256_of(path: Path, size: int, mtime_ns: int) -> str:
+    """A file's sha256: while somebody watches, a file that stays the same is read once."""
+    return sha256_of(path)
+
+
+def _is_whole(path: Path, size: int) -> bool:
+    """Whether a file begins and ends as Parquet does, with a footer that fits into it."""
+    if size < 12:
+        return False
+    with open_regular(path) as file:
+        begins = file.read(4) == _PARQUET
+        file.seek(-8, os.SEEK_END)
+        footer, ends = int.from_bytes(file.read(4), "little"), file.read(4) == _PARQUET
+    return begins and ends and footer <= size - 12
 
 
 @lru_cache(maxsize=256)

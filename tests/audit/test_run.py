@@ -9,6 +9,8 @@ import pytest
 
 from toolkit.errors import StoreError, SuiteError
 from toolkit.records import Standing, Verdict
+from toolkit.report.outcome import outcome_of, reasons_of
+from toolkit.report.steps import next_steps
 from toolkit.store.files import sha256_of
 from toolkit.store.shards import LiveShards, read_live, write_live
 from toolkit.store.verdicts import REPORT_NAMES, read_verdict
@@ -159,9 +161,32 @@ def test_shards_of_another_contract_are_one_reason(bench: Bench) -> None:
 def test_a_shard_file_that_is_not_listed_is_told(bench: Bench) -> None:
     path = bench.dataset.folder / read_live(bench.dataset).shards[0].path
     (path.parent / "part-00009.parquet").write_bytes(path.read_bytes())
-    assert bench.audit().passed
-    (told,) = bench.told
-    assert told.startswith("shards/part-00009.parquet: lies among the shards")
+    verdict = bench.audit()
+    assert verdict.strays == ("part-00009.parquet",)
+    assert not verdict.complete
+    assert outcome_of(verdict).word == "INCOMPLETE"
+    assert any("part-00009.parquet lies among the shards" in reason for reason in reasons_of(verdict))
+    assert [step.says for step in next_steps(verdict)] == ["move it out of datasets/B3/shards/", "then audit again"]
+
+
+def test_where_every_row_is_in_quarantine_nothing_is_said_of_no_rows(bench: Bench) -> None:
+    nowhere = {
+        "type": "expect_column_values_to_be_in_set",
+        "kwargs": {"column": "sample_id", "value_set": ["nobody"]},
+        "meta": {"id": "nobody", "says": "All answers are nobody's."},
+    }
+    counted = {
+        "type": "expect_table_row_count_to_be_between",
+        "kwargs": {"min_value": 1},
+        "meta": {"id": "rows", "says": "There are rows.", "fault": "The dataset has no rows."},
+    }
+    bench.suites = [write_suite(bench.dataset.reports.parents[1] / "expectations/all.json", nowhere, counted)]
+    verdict = bench.audit()
+    assert verdict.quarantined == verdict.rows
+    assert [r.success_after_quarantine for r in verdict.suites[0].results] == [None, None]
+    said = " ".join(reasons_of(verdict))
+    assert "no row is left after quarantine" in said
+    assert "has no rows" not in said
 
 
 def test_the_verdict_is_json_that_others_can_read(bench: Bench) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import polars as pl
 
+from tests.conftest import ROOT
 from toolkit.audit.suite import read_suite, shipped_suite
-from toolkit.audit.tally import left_out_of_merge, standing_of_contract, standing_of_suite
-from toolkit.contract import Contract
+from toolkit.audit.tally import SHIPPED_LIST, left_out_of_merge, standing_of_contract, standing_of_suite
+from toolkit.contract import SHIPPED, Contract
 from toolkit.merge import Dropped
 from toolkit.records import Standing
 
@@ -41,13 +45,33 @@ def test_a_suite_of_ones_own_is_told_from_the_shipped_one(tmp_path: Path) -> Non
     same.write_bytes(shipped.read_bytes())
     assert standing_of_suite(read_suite(same), same) is Standing.SHIPPED
     same.write_bytes(shipped.read_bytes() + b"\n")
-    assert standing_of_suite(read_suite(same), same) is Standing.SHADOWING
+    assert standing_of_suite(read_suite(same), same) is Standing.EDITED
     other = same.rename(tmp_path / "mine.json")
     assert standing_of_suite(read_suite(other), other) is Standing.OWN
 
 
 def test_a_contract_of_ones_own_is_told_from_the_shipped_one(kimi: Contract) -> None:
     assert standing_of_contract(kimi) is Standing.SHIPPED
-    assert standing_of_contract(msgspec.structs.replace(kimi, sha256="0" * 64)) is Standing.SHADOWING
+    assert standing_of_contract(msgspec.structs.replace(kimi, sha256="0" * 64)) is Standing.EDITED
     for name in ("mine", "../kimi-k2.5", ""):
-        assert standing_of_contract(msgspec.structs.replace(kimi, name=name)) is Standing.OWN
+        assert standing_of_contract(msgspec.structs.replace(kimi, name=name, sha256="0" * 64)) is Standing.OWN
+
+
+def test_the_list_of_what_is_shipped_is_that_of_the_files() -> None:
+    """Where this fails, a suite or a contract was changed: `python scripts/suites.py` writes the list anew."""
+    found = {
+        kind: {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob(f"*.{end}")}
+        for kind, folder, end in (("suites", ROOT / "expectations", "json"), ("contracts", SHIPPED, "toml"))
+    }
+    assert json.loads(SHIPPED_LIST.read_text()) == found
+
+
+def test_a_shipped_file_that_was_edited_where_it_lies_is_told(tmp_path: Path) -> None:
+    """Not the path decides, but the bytes: a clone's expectations/ is where shipped suites lie."""
+    shipped = shipped_suite("kimi-k2.5")
+    edited = replace(read_suite(shipped), sha256="0" * 64)
+    assert standing_of_suite(edited, shipped) is Standing.EDITED
+    assert standing_of_suite(edited, shipped.with_name("phi-4.json")) is Standing.OWN
+    copy = tmp_path / "mine.json"
+    copy.write_bytes(shipped.read_bytes())
+    assert standing_of_suite(read_suite(copy), copy) is Standing.SHIPPED

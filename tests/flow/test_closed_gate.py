@@ -110,7 +110,7 @@ def test_a_suite_that_takes_the_place_of_the_shipped_one_is_told(root: Path, run
     own.write_bytes(shipped_suite("kimi-k2.5").read_bytes() + b"\n")
     assert run("audit", "B3", root=root).code == 0
     suite, _providers = json.loads((root / "reports/B3/verdict.json").read_text(encoding="utf-8"))["suites"]
-    assert (suite["path"], suite["standing"]) == ("expectations/kimi-k2.5.json", "shadowing")
+    assert (suite["path"], suite["standing"]) == ("expectations/kimi-k2.5.json", "edited")
 
 
 @pytest.mark.parametrize("name", ["index.html", "junit.xml", "summary.md", "quarantine.parquet"])

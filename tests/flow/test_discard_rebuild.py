@@ -87,6 +87,21 @@ def test_facts_choose_rows_after_an_audit(run: Command, root: Path):
     assert after.out.splitlines()[:1] == ["B4_mixed: would discard 4 of 4 rows"], (audited.err, after.err)
 
 
+def test_what_the_audit_kept_out_can_be_discarded(run: Command, root: Path):
+    words = ("discard", "B4", "--where", "reason=evidence_given,provider=Inceptron", "--dry-run")
+    assert (run(*words, root=root).code, "run the audit first" in run(*words, root=root).err) == (3, True)
+    audited = run("audit", "B4", root=root)
+    assert audited.code in (0, 1, 3), audited.err
+    verdict = json.loads((root / "reports/B4_mixed/verdict.json").read_text())
+    kept_out = run("discard", "B4", "--where", "quarantined=true", "--dry-run", "--format", "json", root=root)
+    assert json.loads(kept_out.out)["rows"] == verdict["quarantined"]
+    by_reason = run("discard", "B4", "--where", "reason=evidence_given", "--dry-run", "--format", "json", root=root)
+    assert json.loads(by_reason.out)["rows"] == verdict["quarantined_by_reason"].get("evidence_given", 0)
+    run("discard", "B4", "--where", "sample_id=q0", "--reason", "x", root=root)
+    changed = run("discard", "B4", "--where", "quarantined=true", "--reason", "x", root=root)
+    assert (changed.code, "other shards than those that are live; audit first" in changed.err) == (3, True)
+
+
 def test_a_rebuild_says_what_became_of_the_rows_and_what_to_change(run: Command, root: Path):
     done = run("rebuild", "B4", root=root)
     assert done.code == 0

@@ -589,6 +589,9 @@ def test_own_contracts_are_listed_and_a_broken_one_hides_none(root: Path, run: C
         "kimi-k2.5: Kimi-K2.5",
     ):
         assert line in text.out
+    assert all(len(line) < 160 for line in text.out.splitlines() if "CANNOT BE READ" not in line)
+    named = [len(found[name]["models"]) for name in found]
+    assert f" and {max(named) - 2} more\n" in text.out
     (root / "contracts/gpt-oss.toml").unlink()
     (root / "contracts/pipe.toml").unlink()
     assert run("contract", "list", root=root).code == 0

@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.generate.server import in_thread
+from toolkit.accounting import accounting
+from toolkit.config import DatasetSettings
 from toolkit.contract import Contract
+from toolkit.errors import StoreError
 from toolkit.simulate.scenario import Scenario
 from toolkit.simulate.server import serving
+from toolkit.store.workspace import Workspace
 from toolkit.vocabulary import Vocabulary
 
 from .workspace import Command, write_prompts
@@ -38,10 +42,55 @@ def test_several_datasets_in_one_run(run: Command, tmp_path: Path, url: str):
 
 def test_a_budget_that_is_spent_is_an_incomplete_run(run: Command, tmp_path: Path, url: str):
     write_prompts(tmp_path, "B3", 5)
-    outcome = run("generate", "B3", "--url", url, "--tokens", "100", root=tmp_path)
+    words = ("generate", "B3", "--url", url, "--tokens", "8200")
+    outcome = run(*words, root=tmp_path)
     assert outcome.code == 3
-    assert "the budget of 100 tokens is spent" in outcome.out
-    assert "run the same command again" in outcome.out
+    assert "B3: 5 prompts: 1 answered, 4 left" in outcome.out
+    assert "  1 row sealed" in outcome.out
+    assert "the budget of 8,200 tokens is spent" in outcome.out
+    assert "raise the budget of tokens" in outcome.out
+    assert "run the same command again" not in outcome.out
+    assert run(*words, root=tmp_path).code == 3
+    told = run("status", "B3", root=tmp_path).out
+    assert "next        raise the budget of tokens" in told
+    assert ", then tokenproof generate B3" in told
+
+
+def test_a_budget_below_one_answer_is_refused_before_anything_is_sent(run: Command, tmp_path: Path, url: str):
+    write_prompts(tmp_path, "B3", 5)
+    outcome = run("generate", "B3", "--url", url, "--tokens", "2000", root=tmp_path)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "the budget of 2,000 tokens is smaller than one answer may be (max_tokens is 8,192)" in outcome.err
+    assert "raise --tokens" in outcome.err
+    assert [path.name for path in (tmp_path / "datasets" / "B3").iterdir() if path.name == "run.json"] == []
+
+
+def test_samples_that_were_asked_for_stay_asked_for(run: Command, tmp_path: Path, url: str, kimi: Contract):
+    write_prompts(tmp_path, "B3", 3)
+    dataset = Workspace(tmp_path).dataset_named("B3")
+    assert run("generate", "B3", "--url", url, "--samples", "2", "--tokens", "8200", root=tmp_path).code == 3
+    counted = accounting(dataset, kimi, DatasetSettings())
+    assert (counted.asked, counted.answered, counted.unanswered) == (6, 1, 5)
+    told = run("status", "B3", root=tmp_path).out
+    assert "1 of 6" in told
+    assert "tokenproof generate B3 --samples 2" in told
+    # Without the option the run goes on with what was asked for; with it, it may ask for less.
+    outcome = run("generate", "B3", "--url", url, root=tmp_path)
+    assert (outcome.code, outcome.out.splitlines()[0]) == (
+        0, "B3: 3 prompts, 6 answers asked for: 5 answered, 1 answered before",
+    )  # fmt: skip
+    assert accounting(dataset, kimi, DatasetSettings()).complete
+    assert run("generate", "B3", "--url", url, "--samples", "1", root=tmp_path).code == 0
+    assert accounting(dataset, kimi, DatasetSettings()).asked == 3
+    assert "3 of 3" in run("status", "B3", root=tmp_path).out
+
+
+def test_a_run_whose_samples_cannot_be_read_is_no_complete_dataset(tmp_path: Path, kimi: Contract):
+    write_prompts(tmp_path, "B3", 3)
+    dataset = Workspace(tmp_path).dataset_named("B3")
+    (dataset.folder / "run.json").write_text("{", encoding="utf-8")
+    with pytest.raises(StoreError, match="remove it to go by the settings"):
+        accounting(dataset, kimi, DatasetSettings())
 
 
 @pytest.mark.parametrize(

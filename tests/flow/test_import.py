@@ -30,7 +30,7 @@ def test_the_summary_adds_up_and_says_what_is_to_be_done(root: Path, run: Comman
     assert said[0] == "B3: 6 lines = 4 rows + 2 failures + 0 already there"
     assert "  failures: 1 id_conflict, 1 line_invalid" in said
     assert "  source openrouter: 3 rows (the reply names its provider)" in said
-    assert "  source openai: 1 rows (nothing in the line says; --source NAME sets it)" in said
+    assert "  source openai: 1 row (nothing in the line says; --source NAME sets it)" in said
     assert "  assumed, as the line states none: mode thinking (4)" in said
     assert any("the prompt of 4 rows is not known" in line for line in said)
     assert "import into B3: 6 of 6" in first.err
@@ -43,6 +43,21 @@ def test_the_summary_adds_up_and_says_what_is_to_be_done(root: Path, run: Comman
     named = run("import", "B3", file, "--source", "vllm", root=root)
     assert "some were made with other options (1 source); they stay as they were; --replace makes them" in named.out
     assert "1 replaced" in run("import", "B3", file, "--source", "vllm", "--replace", root=root).out
+
+
+def test_corrected_answers_are_refused_and_said_or_taken(root: Path, run: Command, vocabulary: Vocabulary) -> None:
+    old = write_lines(root / "batch.jsonl", [batch_line(vocabulary, i) for i in range(2)])
+    new = write_lines(root / "new.jsonl", [batch_line(vocabulary, i, id="gen-new") for i in range(2)])
+    assert run("import", "B3", str(old), root=root).code == 0
+    refused = run("import", "B3", str(new), root=root)
+    assert refused.code == 3
+    assert "  2 lines answer prompts that have another answer: --replace takes the new ones" in refused.out.splitlines()
+    assert "B3: warning: 2 of 2 lines gave no row; see " in refused.err
+    some = run("import", "B3", str(old), str(new), "--format", "json", root=root)
+    assert (some.code, json.loads(some.out)["failures"], "2 of 4 lines gave no row" in some.err) == (0, 2, True)
+    taken = run("import", "B3", str(new), "--replace", root=root)
+    assert (taken.code, "warning: 2 of" in taken.err) == (0, False)
+    assert taken.out.splitlines()[0] == "B3: 2 lines = 0 rows + 2 replaced + 0 failures + 0 already there"
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf\r\n"])

@@ -38,6 +38,7 @@ def url(kimi: Contract, vocabulary: Vocabulary) -> Iterator[str]:
 def test_go(root: Path, run: Command, url: str) -> None:
     told = run("preflight", "B3", "B4", "--url", url, root=root)
     assert told.code == 0
+    assert "answered as asked; " in " ".join(told.out.split())
     assert "GO" in told.out.splitlines()[-1]
     assert "6 requests" in told.out
     assert "6 rows kept" in told.out
@@ -71,6 +72,7 @@ def test_generate_sends_nothing_where_the_endpoint_says_no(
         assert (told.code, told.out) == (3, "")
         assert "preflight: NO-GO" in told.err
         assert "$0.00 left" in told.err
+        assert "context" in told.err  # what is not known is told as well
         told = run(*words, "--format", "json", root=root)
         assert json.loads(told.out)["error"] == "PreflightError"
         told = run(*words, "--no-preflight", root=root)

@@ -18,6 +18,7 @@ from toolkit.config import DatasetSettings
 from toolkit.contract import Contract
 from toolkit.errors import ConfigError, PromptsError, StoreError
 from toolkit.generate.run import Surroundings, generate
+from toolkit.generate.status import read_status
 from toolkit.generate.summary import RunSummary
 from toolkit.records import Accounting
 from toolkit.simulate.scenario import Scenario
@@ -80,6 +81,27 @@ def test_every_prompt_becomes_one_row_and_a_second_run_sends_nothing(
     after = count(dataset, kimi)
     assert (after.answered, after.unanswered, after.failed, after.unsealed, after.rows) == (40, 0, 0, 0, 40)
     assert after.complete
+
+
+def test_the_status_tells_what_the_server_billed_of_this_run_and_what_is_on_disk(
+    dataset: Dataset, run: Run, kimi: Contract, vocabulary: Vocabulary
+):
+    write_prompts(dataset, [f"What is {i} + {i}?" for i in range(12)])
+    faults = {"http_502": 0.2, "empty_choices": 0.2}
+    with in_thread(serving(kimi, vocabulary, Scenario(faults=faults, seed=5))) as url:
+        run(endpoint_at(url, max_tries=1))
+        before = ledger(url)["cost_usd"]
+        first = read_status(dataset.folder)
+        summary = run(endpoint_at(url, max_tries=12))
+        second = read_status(dataset.folder)
+        billed = ledger(url)["cost_usd"]
+    assert first is not None
+    assert second is not None
+    assert (first.answered < 12, second.answered) == (True, 12)
+    assert first.cost_usd == pytest.approx(before)
+    assert second.cost_usd == second.run_cost_usd == pytest.approx(billed - before)
+    assert (second.run_datasets, second.run_tokens) == (1, summary.tokens)
+    assert second.tokens == sum(row["completion_tokens"] for row in rows_of(dataset))
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -200,6 +200,6 @@ def test_the_key_is_nowhere_after_runs_that_end_are_killed_or_refused(
     for words in (("status", "B3", "--format", "json"), ("audit", "B3"), ("preflight", "B3")):
         code, out, err = finished(command(tmp_path, *words))
         assert "Traceback" not in err
-        print(words, out, err)
+
         check_nowhere(tmp_path, out=out, err=err)
     assert (tmp_path / "reports" / "B3" / "index.html").is_file()

@@ -106,7 +106,7 @@ def suite(*results: ExpectationResult, **changes: Any) -> SuiteRun:
         "sha256": "5e" * 32,
         "max_quarantined_share": 0.05,
         "results": results,
-        "standing": Standing.SHADOWING,
+        "standing": Standing.EDITED,
     }
     return SuiteRun(**fields | changes)
 

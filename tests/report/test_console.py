@@ -74,7 +74,7 @@ def test_a_closed_gate_says_why_who_and_what_next() -> None:
         "asked 3,400: 3,383 answered, 17 failed",
         "failed 17, not asked again: 12 http_400, 5 no_choices",
         "contract kimi-k2.5 c0c0c0c0c0c0, as shipped",
-        "suite default 5e5e5e5e5e5e, your own, in place of the shipped one of that name",
+        "suite default 5e5e5e5e5e5e, edited: not the shipped one",
         "providers only Chutes, Inceptron",
         "Why rows are not proved openrouter · Inceptron 190 rows: the reported completion_tokens do not fit the number",
         "report reports/B3/index.html",

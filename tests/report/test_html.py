@@ -146,7 +146,7 @@ def test_everything_of_the_verdict_is_on_the_page() -> None:
         "1 × 310, 2 × 2",
         "http_400 12 70.6 %",
         "contractkimi-k2.5 c0c0c0c0c0c0, as shipped",
-        "your own, in place of the shipped one of that name",
+        "edited: not the shipped one",
         "only Chutes, Inceptron",
         "Another engine makes other ids of the row's text.",
         "190 rows: the reported completion_tokens do not fit the number of ids",

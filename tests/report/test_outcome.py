@@ -293,3 +293,36 @@ def test_a_pass_with_hostile_names_is_as_safe(text: str) -> None:
     assert "\x1b" not in shown
     assert "<script" not in render_html(verdict)
     assert "\x1b" not in render_summary(verdict) + render_junit(verdict)
+
+
+def test_while_a_run_has_something_under_way_that_is_said_first() -> None:
+    verdict = failing_verdict()
+    for changes, says in (({"at_work": True}, "a run over this dataset is at work"), ({"journaled": 2}, "2 lines of")):
+        counts = replace(verdict.accounting, unanswered=0, missing=(), repeated_by_reason={}, unsealed=0, **changes)
+        running = replace(verdict, accounting=counts, complete=False, unreadable=())
+        assert say.outcome_of(running).word == "INCOMPLETE"
+        assert say.reasons_of(running)[0].startswith(says)
+        steps = next_steps(running)
+        assert not any("mend" in step.says for step in steps)
+        assert steps[0].command is not None
+        assert ("status" if "at_work" in changes else "generate") in steps[0].command
+
+
+def test_answers_to_a_changed_prompt_are_counted_and_named() -> None:
+    verdict = passing_verdict()
+    counts = replace(verdict.accounting, changed=2, first_changed=(("q1", 0, 0),), changed_imports=1)
+    reasons = say.reasons_of(replace(verdict, accounting=counts, complete=counts.complete))
+    assert reasons == (
+        "2 answers are to another request than prompts.jsonl and settings state now: q1 and 1 more",
+        "1 imported answer is to another prompt than prompts.jsonl holds now",
+    )
+    commands = [step.command for step in next_steps(replace(verdict, accounting=counts, complete=False))]
+    assert [(c or "").split()[1] for c in commands[:2]] == ["generate", "import"]
+
+
+def test_where_the_contract_has_no_renderer_prompts_are_not_asked_for() -> None:
+    verdict = replace(passing_verdict(), left_out={"prompt_unknown": 3}, notes={"prompt_not_rendered": 3})
+    assert "put the prompts" in next_steps(verdict)[0].says
+    told = next_steps(replace(verdict, has_renderer=False))[0]
+    assert told.command is None
+    assert "has no renderer" in told.says

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolkit.generate.preflight.checks import Check, Outcome, Report, Result
-from toolkit.report.preflight import outcome_sentence, problem_lines, render_preflight
+from toolkit.report.preflight import found_lines, outcome_sentence, problem_lines, render_preflight
 
 
 def check(what: str, result: Result, found: str = "as it is", **more: str) -> Check:
@@ -21,12 +21,23 @@ def test_what_passed_is_put_together_and_the_rest_stands_by_itself():
     )
     lines = render_preflight(report, width=100)
     assert [line.split() for line in lines[:3]] == [
-        ["ok", "B3", "Chutes", "$1,", "model"],
+        ["ok", "B3", "Chutes:", "$1;", "model", "as", "expected"],
         ["?", "B3", "Chutes", "count", "149", "ids,", "148", "reported"],
         ["ok", "B3", "prompts", "3", "without", "a", "fault"],
     ]
     assert lines[-1] == "GO: 1 thing unknown"
     assert len(render_preflight(report, verbose=True, width=100)) == len(lines) + 1
+
+
+def test_what_a_provider_did_right_is_told_in_a_sentence():
+    names = ("who answered", "model", "finish", "row", "count", "prompt", "white space", "think markers")
+    found = {"count": "86 ids, 86 reported: counts every id"}
+    checks = tuple(check(name, Result.OK, found.get(name, "fine"), provider="Chutes") for name in names)
+    text = " ".join(" ".join(found_lines(Report(checks=checks), width=80)).split())
+    assert text == (
+        "ok B3 Chutes: answered as asked; 86 ids, 86 reported: counts every id; "
+        "prompt, white space and think markers as expected"
+    )
 
 
 def test_a_failure_says_what_was_expected():

@@ -42,6 +42,19 @@ def test_a_scenario_is_served_and_its_books_are_kept(tmp_path: Path) -> None:
     assert (received["step"], answered["id"], ended["delivered"]) == ("received", reply["id"], True)
 
 
+def test_people_are_told_that_any_key_will_do_and_what_to_run() -> None:
+    with subprocess.Popen(command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+        finally:
+            process.terminate()
+        _, told = process.communicate(timeout=20)
+    assert "any key will do" in told
+    assert "export OPENROUTER_API_KEY=any" in told
+    assert f"tokenproof generate NAME --url {url}" in told
+
+
 def test_a_faulty_scenario_is_a_usage_error(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("[faults]\nhttp_418 = 0.1\n")

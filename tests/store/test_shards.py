@@ -257,3 +257,33 @@ def test_memory_does_not_grow_with_the_shard(dataset: Dataset, tmp_path: Path) -
     )
     assert [shard.rows for shard in read_live(dataset).shards] == [1, 16_384]
     assert int(done.stdout) < 200
+
+
+@pytest.mark.parametrize("from_the_end", [5, 8, 40, 2000])
+def test_bytes_that_were_changed_are_told_from_a_file_that_was_cut(dataset: Dataset, from_the_end: int) -> None:
+    seal(dataset, "a", "b")
+    (shard,) = read_live(dataset).shards
+    path = dataset.folder / shard.path
+    sealed = path.read_bytes()
+    changed = bytearray(sealed)
+    changed[-from_the_end] ^= 0xFF
+    path.write_bytes(changed)
+    with pytest.raises(ShardError, match="its bytes were changed after it was sealed"):
+        read_shard(dataset, shard)
+    path.write_bytes(sealed[:-from_the_end])
+    with pytest.raises(ShardError, match="cut short or is no Parquet file"):
+        read_shard(dataset, shard)
+    path.write_bytes(b"")
+    with pytest.raises(ShardError, match="cut short or is no Parquet file"):
+        read_shard(dataset, shard)
+
+
+def test_every_flipped_byte_of_a_footer_is_an_error_of_the_shard(dataset: Dataset) -> None:
+    seal(dataset, "a")
+    (shard,) = read_live(dataset).shards
+    path = dataset.folder / shard.path
+    sealed = path.read_bytes()
+    for at in range(len(sealed) - 1500, len(sealed), 7):
+        path.write_bytes(sealed[:at] + bytes([sealed[at] ^ 0x80]) + sealed[at + 1 :])
+        with pytest.raises(ShardError, match="expected sha256"):
+            read_shard(dataset, shard)

@@ -19,8 +19,8 @@ from toolkit.audit.learned import learned_from
 from toolkit.audit.tally import left_out_of_merge, standing_of_contract
 from toolkit.contract import Contract
 from toolkit.gate import closing_reasons
-from toolkit.records import KERNEL_VERSION, Accounting, Evidence, ProviderSummary, Verdict
-from toolkit.store.shards import LiveShards
+from toolkit.records import KERNEL_VERSION, Accounting, Evidence, ProviderSummary, Verdict, storable_text
+from toolkit.store.shards import LiveShards, unlisted_shards
 from toolkit.store.workspace import Dataset
 
 _REPORTED_NULLS = (
@@ -57,6 +57,7 @@ def describe(
     """
     judged = conclusion.judged.facts.with_columns(pl.Series("_kept", conclusion.kept))
     reasons = Counter(pc.list_flatten(conclusion.quarantine["reasons"]).to_pylist())
+    strays = tuple(storable_text(file.name) for file in unlisted_shards(dataset, live))
     verdict = Verdict(
         dataset=dataset.name,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -87,7 +88,9 @@ def describe(
         left_out=left_out_of_merge(judged),
         learned=learned_from(conclusion.judged, conclusion.drift, conclusion.providers, gathered.probes),
         unreadable=gathered.unreadable,
-        complete=accounting.complete and not gathered.unreadable,
+        has_renderer=contract.prompt.renderer is not None,
+        strays=strays,
+        complete=accounting.complete and not gathered.unreadable and not strays,
         passed=False,
         reasons=(),
         measured_shards=gathered.measured_shards,

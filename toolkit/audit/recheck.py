@@ -120,8 +120,7 @@ def differences(verdict: Verdict, found: Verdict) -> Iterator[str]:
     yield from (sentence for sentence in found.unreadable if sentence not in verdict.unreadable)
     yield from _suite_differences(verdict.suites, found.suites)
     if verdict.complete and not found.accounting.complete:
-        unanswered, unsealed = found.accounting.unanswered or 0, found.accounting.unsealed
-        yield f"the verdict says complete, but {unanswered:,} prompts have no answer and {unsealed:,} replies no shard"
+        yield f"the verdict says complete, but {_open(found.accounting)}"
     if verdict.passed != found.passed:
         yield f"the verdict says passed: {_plain(verdict.passed)}, its facts say {_plain(found.passed)}"
     if verdict.quarantined_by_reason != found.quarantined_by_reason:
@@ -130,6 +129,16 @@ def differences(verdict: Verdict, found: Verdict) -> Iterator[str]:
     for name in (field.name for field in fields(Verdict)):
         if name not in passed_over and _as_json(getattr(verdict, name)) != _as_json(getattr(found, name)):
             yield f"the verdict's {name} are not what its facts give"
+
+
+def _open(accounting: Accounting) -> str:
+    """What keeps a dataset from being complete, in words."""
+    if accounting.at_work:
+        return "a run over the dataset is at work"
+    if changed := accounting.changed + accounting.changed_imports:
+        return f"{changed:,} answers are to another prompt than prompts.jsonl holds"
+    unanswered, unsealed = accounting.unanswered or 0, accounting.unsealed or accounting.journaled
+    return f"{unanswered:,} prompts have no answer and {unsealed:,} replies no shard"
 
 
 def _suite_differences(said: Sequence[SuiteRun], found: Sequence[SuiteRun]) -> Iterator[str]:

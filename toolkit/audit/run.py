@@ -20,7 +20,7 @@ from toolkit.contract import Contract
 from toolkit.errors import StoreError
 from toolkit.records import Accounting, LiveShard, Verdict
 from toolkit.store.files import sha256_of, stands
-from toolkit.store.shards import LiveShards, read_live, unlisted_shards
+from toolkit.store.shards import LiveShards, read_live
 from toolkit.store.verdicts import withdraw_verdict, write_quarantine, write_verdict
 from toolkit.store.workspace import Dataset
 from toolkit.vocabulary import Vocabulary
@@ -62,8 +62,6 @@ def audit(
     live = read_live(dataset)
     if not live.shards:
         raise StoreError(f"dataset {dataset.name}: no shards in {dataset.live}; generate or import answers first")
-    for file in unlisted_shards(dataset, live):
-        tell(f"shards/{file.name}: lies among the shards, but shards.json does not list it; no merge until it is moved")
     prompts_sha256 = sha256_of(dataset.prompts) if stands(dataset.prompts) else None
     importing = import_meanwhile()
     whole, unreadable = _readable(dataset, live, contract)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
+import msgspec
 import polars as pl
 
-from toolkit.audit.suite import Suite, shipped_suite
-from toolkit.contract import SHIPPED, Contract
-from toolkit.errors import ConfigError
+from toolkit.audit.suite import Suite
+from toolkit.contract import Contract
 from toolkit.records import Standing
-from toolkit.store.files import sha256_of
+
+SHIPPED_LIST = Path(__file__).parents[1] / "shipped.json"
+"""Name → sha256 of the suites and contracts that come with the tool, as they were released."""
+
+
+class _Shipped(msgspec.Struct):
+    suites: dict[str, str]
+    contracts: dict[str, str]
+
 
 _FATES = (
     ("quarantined", ~pl.col("_kept")),
@@ -35,29 +45,22 @@ def left_out_of_merge(judged: pl.DataFrame) -> dict[str, int]:
 
 
 def standing_of_suite(suite: Suite, path: Path) -> Standing:
-    """What a suite file is to the shipped one of the same file name.
-
-    Raises:
-        StoreError: the shipped suite cannot be read.
-    """
-    try:
-        shipped = shipped_suite(path.stem)
-    except ConfigError:
-        return Standing.OWN
-    return _standing(suite.sha256, sha256_of(shipped))
+    """What a suite file is to the shipped one of the same file name."""
+    return _standing(path.stem, suite.sha256, _shipped().suites)
 
 
 def standing_of_contract(contract: Contract) -> Standing:
-    """What a contract is to the shipped one of the same name.
-
-    Raises:
-        StoreError: the shipped contract cannot be read.
-    """
-    path = SHIPPED / f"{contract.name}.toml"
-    if Path(contract.name).name != contract.name or not path.is_file():
-        return Standing.OWN
-    return _standing(contract.sha256, sha256_of(path))
+    """What a contract is to the shipped one of the same name."""
+    return _standing(contract.name, contract.sha256, _shipped().contracts)
 
 
-def _standing(found: str, shipped: str) -> Standing:
-    return Standing.SHIPPED if found == shipped else Standing.SHADOWING
+def _standing(name: str, sha256: str, shipped: Mapping[str, str]) -> Standing:
+    """By bytes, wherever the file lies: in a clone the shipped file itself may have been edited."""
+    if name in shipped:
+        return Standing.SHIPPED if sha256 == shipped[name] else Standing.EDITED
+    return Standing.SHIPPED if sha256 in shipped.values() else Standing.OWN
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> _Shipped:
+    return msgspec.json.decode(SHIPPED_LIST.read_bytes(), type=_Shipped)

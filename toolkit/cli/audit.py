@@ -75,9 +75,9 @@ def exit_code_of(verdict: Verdict) -> int:
     """0 passed; 1 an expectation closed the gate; 3 rows could not be read, or there are none, or not yet all."""
     if verdict.unreadable or not verdict.rows:
         return EXIT_INCOMPLETE
-    if not verdict.passed:
+    if not verdict.passed and not verdict.accounting.unsettled:
         return EXIT_GATE_CLOSED
-    return EXIT_PASSED if verdict.complete else EXIT_INCOMPLETE
+    return EXIT_PASSED if verdict.passed and verdict.complete else EXIT_INCOMPLETE
 
 
 def write_reports(dataset: Dataset, verdict: Verdict) -> None:

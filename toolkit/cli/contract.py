@@ -24,13 +24,18 @@ app.add_typer(contract_app, name="contract")
 Shown = tuple[str, str, str, bool]
 """A line of a proof as it is shown: what, expected, found, whether it holds."""
 
+_MODELS_NAMED = 2
+"""Model names of a contract that its line shows; --format json has all of them."""
+
 
 # --- list ---------------------------------------------------------------------------------------
 
 
 @contract_app.command("list")
 def contract_list(root: Root = Path(), form: Format = Form.TEXT) -> None:
-    """Name the contracts of this folder and those that come with the tool. Exit 2: one of them cannot be read."""
+    """Name the contracts of this folder and those that come with the tool, the first models of each; --format json
+    names all. Exit 2: one of them cannot be read.
+    """
     found = list(listed_contracts(workspace_of(root)))
     if form is Form.JSON:
         print_json({"contracts": found})
@@ -76,8 +81,9 @@ def line_of(entry: dict[str, Any]) -> str:
         mark = " (own, in place of the shipped one)"
     if entry["error"] is not None:
         return f"{entry['name']}{mark}: CANNOT BE READ: {entry['error']}"
-    lists = "; ".join(f"{key} {', '.join(entry[key])}" for key in ("modes", "models"))
-    return f"{entry['name']}{mark}: {entry['title']}; {lists}"
+    models, more = entry["models"][:_MODELS_NAMED], len(entry["models"]) - _MODELS_NAMED
+    named = ", ".join(models) + (f" and {more} more" if more > 0 else "")
+    return f"{entry['name']}{mark}: {entry['title']}; modes {', '.join(entry['modes'])}; models {named}"
 
 
 # --- check --------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ def discard(
         str | None,
         typer.Option(
             help="Which rows: FIELD=VALUE, != < > too, a comma between conditions that must all hold. Fields are the "
-            "columns of a row and its facts, note=CODE, shard=part-00003; @FILE: a sample_id a line. "
+            "columns of a row and its facts, note=CODE, shard=part-00003, and after an audit reason=EXPECTATION and "
+            "quarantined=true; @FILE: a sample_id a line. "
             "Example: provider=Chutes,created<2026-03-01"
         ),
     ] = None,

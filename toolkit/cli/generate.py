@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 def generate(
     names: Annotated[list[str], typer.Argument(help="Datasets: folder names, or unique beginnings of them.")],
     root: Root = Path(),
-    samples: Annotated[int | None, typer.Option(min=1, help="Answers to each prompt.")] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(min=1, help="Answers to each prompt; else the settings', or as many as the run before."),
+    ] = None,
     tokens: Annotated[
         int | None, typer.Option(min=1, help="Completion tokens that each dataset may hold, earlier runs included.")
     ] = None,
@@ -86,6 +89,7 @@ def jobs_of(
     from msgspec.structs import replace
 
     from toolkit.generate.preparing import Job
+    from toolkit.generate.status import samples_asked
 
     workspace = workspace_of(root)
     vocabularies: dict[str, Any] = {}
@@ -93,6 +97,9 @@ def jobs_of(
     for name in names:
         dataset = workspace.find_dataset(name)
         own = replace(settings.dataset(dataset.name), **of_dataset)
+        if "samples" not in of_dataset:
+            # As many as an earlier run was asked for: to go on where it stopped needs no option again.
+            own = replace(own, samples=max(own.samples, samples_asked(dataset.folder)))
         contract = contract_of(workspace, own)
         if contract.sha256 not in vocabularies:
             vocabularies[contract.sha256] = vocabulary_of(contract)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.app import Form, Format, Root, app, counting, print_json, say
+from toolkit.cli.app import Form, Format, Root, app, counting, print_json, printable, say
 from toolkit.cli.places import contract_of, settings_of, vocabulary_of, workspace_of
+from toolkit.errors import EXIT_INCOMPLETE, EXIT_PASSED
 
 if TYPE_CHECKING:
     from toolkit.importing import ImportCounts
@@ -50,12 +52,15 @@ def import_(
         typer.Option(
             "--replace",
             help="Make rows anew that are there from the same lines, but with another mode, model, source, prompt or "
-            "word about their ids. Rows without their prompt are made anew in any case once prompts.jsonl has it.",
+            "word about their ids, and let a new answer take the place of an imported one of the same id. Generated "
+            "and rebuilt rows stay. Rows without their prompt are made anew in any case once prompts.jsonl has it.",
         ),
     ] = False,
     form: Format = Form.TEXT,
 ) -> None:
-    """Import answers that you already have."""
+    """Import answers that you already have. Exit 3: lines failed, and not one of all has a row; a warning where some
+    fail.
+    """
     from toolkit.importing import ImportOptions, check_options, count_lines, import_files
 
     workspace = workspace_of(root)
@@ -71,13 +76,25 @@ def import_(
         counts = import_files(dataset, files, contract, vocabulary, options, advance)
     if form is Form.JSON:
         print_json({"dataset": dataset.name, **counts.as_json()})
-        return
-    for line in summary_of(dataset, counts):
-        say(line)
+    else:
+        for line in summary_of(dataset, counts):
+            say(line)
+    if counts.failures:
+        told = f"{dataset.name}: warning: {counts.failures:,} of {counts.lines:,} lines gave no row"
+        print(printable(f"{told}; see {dataset.failures}"), file=sys.stderr)
+    raise typer.Exit(exit_code_of(counts))
+
+
+def exit_code_of(counts: ImportCounts) -> int:
+    """0, also where some lines failed; 3 where lines failed and not one of all the lines has a row."""
+    with_row = counts.rows + counts.replaced + counts.already_there
+    return EXIT_INCOMPLETE if counts.failures and not with_row else EXIT_PASSED
 
 
 def summary_of(dataset: Dataset, counts: ImportCounts) -> Iterator[str]:
     """What became of the lines, in words: sums first, then what was decided for them, then what is to be done."""
+    from toolkit.report.text import quantity
+
     replaced = f"{counts.replaced:,} replaced + " if counts.replaced else ""
     yield (
         f"{dataset.name}: {counts.lines:,} lines = {counts.rows:,} rows + {replaced}{counts.failures:,} failures + "
@@ -89,12 +106,19 @@ def summary_of(dataset: Dataset, counts: ImportCounts) -> Iterator[str]:
         yield f"  rows: {_tally(counts.statuses)}"
     for source, decided_by in counts.sources.items():
         for what, count in decided_by.most_common():
-            yield f"  source {source}: {count:,} rows ({_DECIDED_BY[what]})"
+            yield f"  source {source}: {quantity(count, 'row')} ({_DECIDED_BY[what]})"
     for what, values in counts.assumed.items():
         yield f"  assumed, as the line states none: {what} " + ", ".join(
             f"{v} ({n:,})" for v, n in values.most_common()
         )
     yield from _warnings(dataset, counts)
+    if counts.other_answers:
+        lines = (
+            "1 line answers a prompt that has"
+            if counts.other_answers == 1
+            else (f"{counts.other_answers:,} lines answer prompts that have")
+        )
+        yield f"  {lines} another answer: --replace takes the new one{'s' * (counts.other_answers != 1)}"
     if counts.failures:
         yield f"  each failure with its line and reason: {dataset.failures}"
 

@@ -26,11 +26,14 @@ def merge(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the train set.")],
     root: Root = Path(),
     seed: Annotated[int, typer.Option(help="Shuffle: rows stand in the order of sha256(seed + row_key).")] = 0,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace a train set there that was made of other datasets.")
+    ] = False,
     form: Format = Form.TEXT,
 ) -> None:
     """Merge audited datasets into one shuffled train set. Refuses whatever was not proved as it lies there now."""
     from toolkit.errors import GateClosed
-    from toolkit.manifest import check_replaceable
+    from toolkit.manifest import check_replaceable, check_same_datasets
     from toolkit.merge import merge as run
     from toolkit.merge import render_manifest
 
@@ -38,6 +41,8 @@ def merge(
     settings = settings_of(workspace)
     datasets = list(dict.fromkeys(workspace.find_dataset(name) for name in names))
     check_replaceable(output)
+    if not replace:
+        check_same_datasets(output, {dataset.name for dataset in datasets})
     gates, closed = [], []
     with counting("prove", sum(map(_rows_of, datasets))) as advance:
         for dataset in datasets:
@@ -48,7 +53,7 @@ def merge(
     if closed:
         _refuse(closed, form)
     with counting("merge", 2 * sum(gate.live.rows for gate in gates)) as advance:
-        manifest = run(gates, output, seed=seed, advance=advance)
+        manifest = run(gates, output, seed=seed, replace=replace, advance=advance)
     if form is Form.JSON:
         print_json(manifest)
         return

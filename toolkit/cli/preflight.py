@@ -112,13 +112,15 @@ def _heed(report: Report) -> None:
     """Tell what is wrong on standard error. A failure ends it; of warnings a person is asked, if there is one."""
     from toolkit.errors import PreflightError
     from toolkit.generate.preflight.checks import Outcome
-    from toolkit.report.preflight import outcome_sentence, problem_lines
+    from toolkit.report.preflight import found_lines, outcome_sentence, problem_lines
 
-    lines = [f"preflight: {outcome_sentence(report)}", *(f"  {line}" for line in problem_lines(report))]
+    head = f"preflight: {outcome_sentence(report)}"
     if report.outcome is Outcome.NO_GO:
+        found = found_lines(report, width=terminal_width())
         raise PreflightError(
-            "\n".join([*lines, "nothing more was sent; --no-preflight leaves this out"]), report.exit_code
+            "\n".join([head, *found, "nothing more was sent; --no-preflight leaves this out"]), report.exit_code
         )
+    lines = [head, *(f"  {line}" for line in problem_lines(report))]
     if report.outcome is Outcome.WARNINGS or report.requests:
         print(printable("\n".join(lines)), file=sys.stderr)
     asks = report.outcome is Outcome.WARNINGS and is_terminal(sys.stdin) and is_terminal()

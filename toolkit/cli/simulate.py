@@ -52,6 +52,8 @@ def simulate(
             print_json({"url": base, "contract": contract.name, "seed": scenario.seed})
         else:
             print(base)
+            told = f"any key will do:\n  export OPENROUTER_API_KEY=any\n  tokenproof generate NAME --url {base}"
+            print(told, file=sys.stderr, flush=True)
         sys.stdout.flush()
 
     run(contract, vocabulary_of(contract), scenario, port=port, ledger=ledger, announce=announce)

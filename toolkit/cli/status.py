@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolkit.cli.app import Form, Format, Root, app, is_terminal, print_json, printable, say
-from toolkit.cli.places import workspace_of
+from toolkit.cli.places import settings_of, workspace_of
 from toolkit.errors import EXIT_INCOMPLETE, EXIT_PASSED
 
 if TYPE_CHECKING:
@@ -34,9 +34,11 @@ def status(
 ) -> None:
     """Tell how generation stands, from files alone: while a run is alive, and after it ended or died.
 
-    Exit 0, however it stands. 3: a file cannot be read, and the rest is told all the same.
+    Exit 0, however it stands. 2: tokenproof.toml has faults. 3: a file cannot be read, and the rest is told all the
+    same.
     """
     workspace = workspace_of(root)
+    settings_of(workspace)  # what to do next is worth nothing where every other command refuses the settings
     names = workspace.dataset_names() if name is None else [workspace.find_dataset(name).name]
     datasets = [workspace.dataset_named(one) for one in names]
     found = _watched(datasets, form, one=name is not None) if watch else _looked(datasets)

@@ -19,6 +19,14 @@ from toolkit.records import Failure
 from toolkit.store.journal import LineWriter
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeRun:
+    """All datasets of a run together: how many there are, and what their replies say they cost."""
+
+    datasets: int
+    cost_usd: float
+
+
 @dataclass(slots=True, kw_only=True)
 class Books:
     """Writes and counts what becomes of one dataset's asks.
@@ -43,7 +51,7 @@ class Books:
         self.halt.tell(self._note_halt)
 
     def _note_halt(self) -> None:
-        self.summary.stopped = self.halt.why
+        self.summary.stopped, self.summary.spent = self.halt.why, self.halt.spent
 
     async def keep(self, came: Answered, source: str) -> None:
         """An answer is on the disk before it is counted."""
@@ -106,7 +114,7 @@ class Books:
         self.summary.lost += len(self.unanswered)
         self.unanswered.clear()
 
-    def status(self, lane: Lane, money: Budget, *, phase: str, at: float, now: float) -> RunStatus:
+    def status(self, lane: Lane, money: Budget, whole: WholeRun, *, phase: str, at: float, now: float) -> RunStatus:
         """This moment. `at` in seconds since 1970, `now` by the run's own clock."""
         summary = self.summary
         per_s = self.rate.count(now, summary.answered)
@@ -114,13 +122,15 @@ class Books:
             dataset=summary.dataset, phase=phase, pid=os.getpid(), started=self.began, updated=at, asked=summary.asked,
             answered=summary.answered + summary.answered_before,
             failed=summary.failed_final + summary.failed_transient + summary.failed_before, left=summary.left,
-            lost=summary.lost, probes=summary.probes_answered, tokens=summary.tokens + summary.tokens_before,
+            lost=summary.lost, probes=summary.probes_answered, samples=summary.samples,
+            tokens=summary.tokens + summary.tokens_before, run_tokens=summary.tokens,
             tokens_budget=None if self.tokens.limit is None else int(self.tokens.limit), cost_usd=summary.cost_usd,
-            run_cost_usd=money.kept, dollars_budget=money.limit, per_s=per_s,
+            run_cost_usd=whole.cost_usd, run_datasets=whole.datasets, dollars_held=money.kept,
+            dollars_budget=money.limit, per_s=per_s,
             eta_s=summary.left / per_s if per_s > 0 else None, in_flight=lane.limiter.in_flight,
             limit=int(lane.limiter.window), per_s_limit=lane.limiter.pace_or_none, paused_s=lane.limiter.paused_s(now),
             resting=lane.rests.resting(now), providers=dict(summary.providers), failures=dict(summary.failures),
-            stopped=self.halt.why, host=host_name(), mark=mark_of(os.getpid()) or "",
+            stopped=self.halt.why, spent=self.halt.spent, host=host_name(), mark=mark_of(os.getpid()) or "",
         )  # fmt: skip
 
 

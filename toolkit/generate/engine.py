@@ -21,6 +21,7 @@ from toolkit.generate.lanes import Asker, Lane
 from toolkit.generate.outcome import Answered, Refused
 from toolkit.generate.plan import Planned
 from toolkit.generate.retry import Backoff
+from toolkit.generate.spent import Spent
 from toolkit.generate.transport import Request, Transport
 from toolkit.records import Failure
 
@@ -98,10 +99,10 @@ class Engine:
                 for lane in self._lanes(work):
                     lane.close()
 
-    def stop(self, why: str) -> None:
+    def stop(self, why: str, *, spent: Spent = "") -> None:
         """Send nothing more, for any dataset."""
         for work in self.works:
-            work.books.halt.stop(why)
+            work.books.halt.stop(why, spent=spent)
 
     @staticmethod
     def _lanes(work: Work) -> list[Lane]:
@@ -273,13 +274,16 @@ class Engine:
             if books.tokens.is_spent(tokens):
                 books.halt.stop(
                     f"the budget of {books.tokens.limit:,.0f} tokens is spent: {books.tokens.kept:,.0f} are kept, and "
-                    f"one more answer may have {tokens:,}"
+                    f"one more answer may have {tokens:,}",
+                    spent="tokens",
                 )
             elif self.money.in_flight == 0 and not affordable:
+                is_budget = self.money.most == self.money.limit
                 self.stop(
-                    f"{'the budget' if self.money.most == self.money.limit else 'the credit'} of "
+                    f"{'the budget' if is_budget else 'the credit'} of "
                     f"${self.money.most:.4f} is spent: replies came to ${self.money.kept:.4f}, and one more may cost "
-                    f"${most_usd or 0.0:.4f}"
+                    f"${most_usd or 0.0:.4f}",
+                    spent="dollars" if is_budget else "credit",
                 )
             else:
                 self._freed.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from toolkit.generate.spent import Spent
 from toolkit.generate.summary import shown
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -15,10 +16,12 @@ class Halt:
 
     Attributes:
         why: The first reason that was given; None while it goes on.
+        spent: What ran out, where that is the reason: `tokens`, `dollars` or `credit`; empty for any other.
     """
 
     def __init__(self) -> None:
         self.why: str | None = None
+        self.spent: Spent = ""
         self._event = asyncio.Event()
         self._told: list[Callable[[], None]] = []
 
@@ -29,11 +32,12 @@ class Halt:
         """Have `call` called when it comes to that."""
         self._told.append(call)
 
-    def stop(self, why: str) -> None:
+    def stop(self, why: str, *, spent: Spent = "") -> None:
         """Send nothing more. The words may be a server's: they are made fit for a terminal."""
         if self.why is not None:
             return
         self.why = shown(why, 400)
+        self.spent = spent
         self._event.set()
         for call in self._told:
             call()

@@ -200,11 +200,13 @@ def prepare(job: Job, *, now: float) -> Iterator[Prepared]:
             plan = plan_of(index, job.settings, contract, answered, read_failures(dataset.failures))
             summary.failed_before = plan.failed_before
         summary.asked, summary.answered_before, summary.left = plan.asked, plan.answered_before, plan.open
+        summary.prompts, summary.samples = len(index), job.settings.samples
         prepared = Prepared(job=job, builder=builder, plan=plan, answered=answered, summary=summary, hopeless=hopeless)
         if prepared.has_work:
             # Before anything is changed: without its key a run sends nothing, and should leave no trace.
             for endpoint in job.endpoints:
                 endpoint.key()
+            _check_budget(job, plan)
             _check_writable(dataset)
         if plan.changed:
             summary.set_aside = discard_held(
@@ -218,6 +220,22 @@ def prepare(job: Job, *, now: float) -> Iterator[Prepared]:
             yield prepared
         finally:
             prepared.close_writers()
+
+
+def _check_budget(job: Job, plan: Plan | TurnPlan) -> None:
+    """Refuse a budget of tokens that the first answer of a dataset may exceed: nothing would ever be sent."""
+    limit = job.settings.max_total_tokens
+    if limit is None or plan.answered_before:
+        return
+    if isinstance(plan, TurnPlan):
+        most = next((talk.as_written(0).max_tokens for talk in plan), 0)
+    else:
+        most = next((ask.max_tokens for ask in plan), 0)
+    if most > limit:
+        raise ConfigError(
+            f"{job.dataset.name}: the budget of {limit:,} tokens is smaller than one answer may be (max_tokens is "
+            f"{most:,}), so nothing was sent: raise --tokens (max_total_tokens) or lower max_tokens"
+        )
 
 
 def _check_writable(dataset: Dataset) -> None:

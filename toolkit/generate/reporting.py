@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from toolkit.errors import StoreError
+from toolkit.generate.books import WholeRun
 from toolkit.generate.budget import Budget
 from toolkit.generate.engine import Work
 from toolkit.generate.status import RunStatus, write_status
@@ -62,7 +63,9 @@ class Reporter:
         return statuses
 
     def _status(self, work: Work, phase: str) -> RunStatus:
-        return work.books.status(work.asker.lane, self._money, phase=phase, at=self._clock(), now=self._ticks())
+        costs = [one.books.summary.cost_usd for one in self._works.values()]
+        whole = WholeRun(datasets=len(costs), cost_usd=sum(costs))
+        return work.books.status(work.asker.lane, self._money, whole, phase=phase, at=self._clock(), now=self._ticks())
 
     def _folder(self, dataset: str) -> Path:
         # journal/ lies in the dataset's folder.

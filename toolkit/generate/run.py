@@ -6,9 +6,11 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from toolkit.config import DatasetSettings, EndpointSettings, check_endpoint, is_loopback
 from toolkit.contract import Contract
@@ -23,7 +25,7 @@ from toolkit.generate.loop import run_async
 from toolkit.generate.preparing import Job, Prepared, prepare
 from toolkit.generate.reporting import Reporter
 from toolkit.generate.signals import interrupts
-from toolkit.generate.status import RunStatus
+from toolkit.generate.status import RunStatus, read_status, write_status
 from toolkit.generate.summary import RunSummary
 from toolkit.generate.transport import Transport
 from toolkit.generate.watching import AccountWatch
@@ -103,6 +105,9 @@ def generate_all(
     with ExitStack() as stack:
         prepared = [stack.enter_context(prepare(job, now=around.clock())) for job in jobs]
         to_do = [one for one in prepared if one.has_work]
+        for one in prepared:
+            if not one.has_work:
+                _note_samples(one)
         if to_do:
             before()
             run = _Run(around=around, money=Budget(limit=dollars), advance=advance, watch=watch)
@@ -110,6 +115,18 @@ def generate_all(
                 run_async(run.go(to_do))
                 run.seal(to_do)
     return [one.summary for one in prepared]
+
+
+def _note_samples(one: Prepared) -> None:
+    """Remember that fewer samples than before are wanted now, where that leaves nothing to ask."""
+    folder, summary = one.job.dataset.folder, one.summary
+    status = None
+    with suppress(StoreError):  # what cannot be read is told by whoever needs it
+        status = read_status(folder)
+    if status is not None and status.samples != summary.samples:
+        answered, failed = summary.answered_before, summary.failed_before
+        counts = {"asked": summary.asked, "answered": answered, "failed": failed, "left": summary.left}
+        write_status(folder, replace(status, phase="done", samples=summary.samples, **counts))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections import deque
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from toolkit.errors import StoreError
+from toolkit.generate.spent import Spent
 from toolkit.store.files import read_bytes
 
 FILE_NAME = "run.json"
 _MINUTE_S = 60.0
+_REASON_LIMIT = 60
+_MOST_SAMPLES = 2**31 - 1
+
+Samples = Annotated[int, msgspec.Meta(ge=0, le=_MOST_SAMPLES)]
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,10 +33,14 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
         asked, answered, failed, left: Asks; answered and failed include those of earlier runs.
         lost: Asks that were in flight when the run was stopped at once.
         probes: Second answers of another source.
+        samples: Answers to each prompt that were asked for; 0 where an older version wrote this.
         tokens: Completion tokens that the dataset holds, those of earlier runs included.
+        run_tokens: Those of this run alone.
         tokens_budget: Its limit; None: none.
         cost_usd: What this run's replies for this dataset say they cost.
-        run_cost_usd, dollars_budget: Of all datasets of the run together, and the limit.
+        run_datasets, run_cost_usd: How many datasets the run has, and the same of all of them together.
+        dollars_held, dollars_budget: What is held against the limit (requests of which nobody says what they cost
+            count as the most that they may), and the limit.
         per_s: Answers a second over the last minute.
         eta_s: Seconds until nothing is left, at that rate; None where it is not known.
         in_flight, limit: Requests in flight now, and how many may be.
@@ -39,6 +50,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
         providers: New answers by provider.
         failures: Failed asks of this run by reason.
         stopped: Why nothing more is sent.
+        spent: What ran out, where that is why (`spent.Spent`).
     """
 
     dataset: str
@@ -52,10 +64,14 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     left: int
     lost: int = 0
     probes: int = 0
+    samples: Samples = 0
     tokens: int = 0
+    run_tokens: int = 0
     tokens_budget: int | None = None
     cost_usd: float = 0.0
     run_cost_usd: float = 0.0
+    run_datasets: int = 1
+    dollars_held: float = 0.0
     dollars_budget: float | None = None
     per_s: float = 0.0
     eta_s: float | None = None
@@ -67,6 +83,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     providers: dict[str, int] = {}
     failures: dict[str, int] = {}
     stopped: str | None = None
+    spent: Spent = ""
     host: str = ""
     mark: str = ""
 
@@ -80,7 +97,8 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
         if self.paused_s > 0:
             parts.append(f"paused {self.paused_s:.0f} s")
         if self.stopped is not None:
-            parts.append(f"{self.phase}: {self.stopped}")
+            # Whole words: what does not fit stands in the summary.
+            parts.append(f"{self.phase}: {textwrap.shorten(self.stopped, _REASON_LIMIT, placeholder=' …')}")
         return " · ".join(parts)
 
 
@@ -128,3 +146,18 @@ def read_status(folder: Path) -> RunStatus | None:
         return msgspec.json.decode(read_bytes(path), type=RunStatus)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise StoreError(f"{path}: expected the status of a run: {error}") from None
+
+
+def samples_asked(folder: Path) -> int:
+    """Answers to each prompt that the latest run of a dataset was asked for; 0 where none was ever generated.
+
+    Settings and options may say fewer since; what was asked for is missing all the same.
+
+    Raises:
+        StoreError: it cannot be told.
+    """
+    try:
+        status = read_status(folder)
+    except StoreError as error:
+        raise StoreError(f"{error}; it says how many samples were asked for: remove it to go by the settings") from None
+    return 0 if status is None else status.samples

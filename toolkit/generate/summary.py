@@ -6,15 +6,20 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from toolkit.errors import EXIT_INCOMPLETE, EXIT_PASSED
+from toolkit.generate.spent import Spent, what_to_raise
 from toolkit.records import Json
 from toolkit.wire.reply import short
 
 
 @dataclass(slots=True, kw_only=True)
 class RunSummary:
-    """What became of the asks. `asked` is the sum of the next six fields. Probes are counted apart.
+    """What became of the asks: `asked` is the sum of the six fields from `answered_before` to `left`.
+
+    Probes are counted apart.
 
     Attributes:
+        prompts: How many prompts the asks are about.
+        samples: Answers to each prompt that were asked for.
         answered_before: Asks that had a row, or an entry in the journal, when the run began.
         failed_before: Asks that an earlier run found to be without hope.
         failed_final: Asks that are not repeated.
@@ -31,11 +36,14 @@ class RunSummary:
         providers: New answers by provider.
         failures: Failed asks of this run by reason.
         stopped: Why nothing more was sent; None where everything was.
+        spent: What ran out, where that is why.
         interrupted: Whether a person stopped it.
     """
 
     dataset: str = ""
     asked: int = 0
+    prompts: int = 0
+    samples: int = 1
     answered_before: int = 0
     failed_before: int = 0
     answered: int = 0
@@ -55,6 +63,7 @@ class RunSummary:
     providers: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     stopped: str | None = None
+    spent: Spent = ""
     interrupted: bool = False
 
     @property
@@ -84,27 +93,32 @@ class RunSummary:
             (self.failed_transient, "failed, asked again next time"),
             (self.left, "left"),
         ]
-        told = " + ".join(f"{count:,} {what}" for count, what in parts if count) or "0 answered"
-        lines = [f"{self.dataset}: {self.asked:,} asked = {told}"]
+        told = ", ".join(f"{count:,} {what}" for count, what in parts if count) or "0 answered"
+        asks = "" if self.asked == self.prompts else f", {_count(self.asked, 'answer')} asked for"
+        lines = [f"{self.dataset}: {_count(self.prompts, 'prompt')}{asks}: {told}"]
         if self.set_aside:
-            lines.append(
-                f"  {self.set_aside:,} rows set aside: they were asked with other prompts or settings than now"
-            )
+            lines.append(f"  {_count(self.set_aside, 'row')} set aside: asked with other prompts or settings than now")
         if self.lost:
-            lines.append(f"  {self.lost:,} in flight when the run was stopped: they may have been billed")
+            lines.append(f"  {self.lost:,} in flight when the run was stopped, which may have been billed")
         if self.probes_asked:
-            lines.append(f"  {self.probes_answered:,} of {self.probes_asked:,} probes answered")
+            lines.append(f"  {self.probes_answered:,} of {_count(self.probes_asked, 'probe')} answered")
         if self.requests:
-            lines.append(f"  {self.requests:,} requests, {self.tokens:,} completion tokens, ${self.cost_usd:.4f}")
-        lines.append(f"  {self.rows_sealed:,} rows sealed")
+            tokens = _count(self.tokens, "completion token")
+            lines.append(f"  {_count(self.requests, 'request')}, {tokens}, ${self.cost_usd:.4f}")
+        lines.append(f"  {_count(self.rows_sealed, 'row')} sealed")
         for title, counted in (("providers", self.providers), ("failures", self.failures)):
             if counted:
                 lines.append(f"  {title}: " + ", ".join(f"{count:,} {what}" for what, count in counted.most_common()))
         if self.stopped is not None:
             lines.append(f"  stopped: {self.stopped}")
         if not self.complete:
-            lines.append("  run the same command again to ask for what is missing")
+            more = what_to_raise(self.spent) or "run the same command again"
+            lines.append(f"  {more} to ask for what is missing")
         return lines
+
+
+def _count(value: int, noun: str) -> str:
+    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
 
 
 def shown(text: str, limit: int) -> str:

@@ -75,7 +75,8 @@ class AccountWatch:
         """What is left bounds the budget from the moment it was asked for."""
         if left <= 0:
             self.engine.stop(
-                f"{lane.endpoint.url}: the key's limit or the account's credit is used up: ${left:.4f} left"
+                f"{lane.endpoint.url}: the key's limit or the account's credit is used up: ${left:.4f} left",
+                spent="credit",
             )
             return
         self.engine.money.credit = kept + left

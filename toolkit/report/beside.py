@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from toolkit.findings import AlterationFound, Calibration, CalibrationClass, Finding, ProbeComparison, ProviderFacts
 from toolkit.records import Verdict
 from toolkit.report.doubts import NAME_LIMIT
-from toolkit.report.text import clean, dollars, number, quantity, share
+from toolkit.report.text import clean, dollars, number, quantity, readable, share
 
 HEADINGS = ("source and mode", "rows", "cut", "calls", "ids", "KS", "empty", "schema", "F1", "$/M", "p95")
 """Columns of the table; `KEY` says what they are."""
 
-KEY = (
-    "cut, calls: finish reasons length and tool_calls · ids: median length · KS: distance of its lengths from all "
-    "others' · empty: answers without content or call · schema: calls as declared, 95 % interval · F1: calls where the "
-    "reference calls · $/M: for a million tokens · p95: seconds"
-)
+_MEANINGS = {
+    "cut": "finish reason length",
+    "calls": "finish reason tool_calls",
+    "ids": "median length",
+    "KS": "distance of its lengths from all others'",
+    "empty": "answers without content or call",
+    "schema": "calls as declared, 95 % interval",
+    "F1": "calls where the reference calls",
+    "$/M": "for a million tokens",
+    "p95": "seconds",
+}
+
+
+def key_of(headings: Collection[str]) -> str:
+    """What these columns are; those that are not shown are not explained."""
+    return " · ".join(f"{heading}: {says}" for heading, says in _MEANINGS.items() if heading in headings)
+
+
+KEY = key_of(HEADINGS)
 
 _SENTENCE = 400
 _FINDINGS = 20
@@ -89,8 +103,9 @@ def finding_sentence(finding: Finding) -> str:
     where = f"{quantity(finding.rows, 'row')}" + (
         f", the first is {clean(finding.row, NAME_LIMIT)}" if finding.row is not None else ""
     )
+    says = readable(clean(finding.says, _SENTENCE))
     return (
-        f"{clean(finding.severity, 20)} · {who + ': ' if who else ''}{clean(finding.says, _SENTENCE)} ({where}) "
+        f"{clean(finding.severity, 20)} · {who + ': ' if who else ''}{says} ({where}) "
         f"[{clean(finding.code, NAME_LIMIT)}]"
     )
 
@@ -104,7 +119,7 @@ def _alteration(found: AlterationFound) -> str:
 
 
 def _calibration(found: Calibration) -> Iterator[str]:
-    yield f"calibration: {clean(found.says, _SENTENCE)}"
+    yield f"calibration: {readable(clean(found.says, _SENTENCE))}"
     parts = [_class(one) for one in found.classes if one.name != "all" and one.rows]
     if parts:
         yield f"calibration by class, rows with other ids than the engine's: {', '.join(parts)}"

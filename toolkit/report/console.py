@@ -31,6 +31,7 @@ _GROUPS = 15
 _VALUE_LIMIT = 60
 _FAILING_LIMIT = 200
 _QUIET_S = 5.0
+_NOTE_LIMIT = 200
 _FIGURES = ("rows", "share", "must hold")
 
 
@@ -173,7 +174,7 @@ def _beside(verdict: Verdict) -> list[RenderableType]:
         table.add_column(beside.HEADINGS[i], justify="right", overflow="fold")
     for line in lines:
         table.add_row(*(_text(line.cells[i]) for i in (0, *shown)))
-    told = [_text(beside.KEY, "dim")]
+    told = [_text(beside.key_of([beside.HEADINGS[i] for i in shown]), "dim")]
     return [table, *([_text(f"and {quantity(more, 'further line')} in verdict.json")] if more > 0 else []), *told]
 
 
@@ -364,22 +365,26 @@ def _bar(title: str, total: int | None, stream: TextIO) -> Iterator[Advance]:
         task = bar.add_task(title, total=total, text="")
 
         def advance(n: int = 1, text: str = "") -> None:
-            bar.update(task, advance=n, text=clean(text, doubts.NAME_LIMIT))
+            bar.update(task, advance=n, text=clean(text, _NOTE_LIMIT))
 
         yield advance
 
 
 @contextmanager
 def _lines(title: str, total: int | None, stream: TextIO, clock: Callable[[], float]) -> Iterator[Advance]:
-    done, last, note = 0, clock(), ""
+    done, last, note, written = 0, clock(), "", ""
 
     def write() -> None:
+        nonlocal written
         of = "" if total is None else f" of {number(total)}"
-        print(f"{title}: {number(done)}{of}{f', {note}' if note else ''}", file=stream, flush=True)
+        line = f"{title}: {number(done)}{of}{f', {note}' if note else ''}"
+        if line != written:
+            print(line, file=stream, flush=True)
+        written = line
 
     def advance(n: int = 1, text: str = "") -> None:
         nonlocal done, last, note
-        done, note = done + n, clean(text, doubts.NAME_LIMIT)
+        done, note = done + n, clean(text, _NOTE_LIMIT)
         if clock() - last >= _QUIET_S:
             last = clock()
             write()

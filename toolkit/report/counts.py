@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from toolkit.records import Accounting, Verdict
 from toolkit.report.doubts import NAME_LIMIT, by_size
@@ -81,9 +82,11 @@ def asked_sentence(accounting: Accounting) -> str:
 def missing_sentences(accounting: Accounting) -> tuple[str, ...]:
     """What keeps a dataset from being complete: answers that are missing, with the first ids, and replies unsealed."""
     sentences = []
+    if accounting.at_work:
+        sentences.append("a run over this dataset is at work")
     if accounting.unanswered:
         of_all = quantity(accounting.asked or accounting.unanswered, "answer")
-        named = _names(accounting.missing, accounting.unanswered)
+        named = _names(accounting.missing, accounting.unanswered, accounting.missing_reasons)
         told = f"{number(accounting.unanswered)} of {of_all} {_are(accounting.unanswered)} missing"
         sentences.append(told + (f": {named}" if named else ""))
     if repeated := sum(accounting.repeated_by_reason.values()):
@@ -92,16 +95,44 @@ def missing_sentences(accounting: Accounting) -> tuple[str, ...]:
         verb = "waits" if accounting.unsealed == 1 else "wait"
         unsealed = quantity(accounting.unsealed, "reply", "replies")
         sentences.append(f"{unsealed} {verb} in the journal and {_are(accounting.unsealed)} in no shard yet")
-    return tuple(sentences)
+    elif accounting.journaled:
+        verb = "waits" if accounting.journaled == 1 else "wait"
+        sentences.append(f"{quantity(accounting.journaled, 'line')} of the journal {verb} for a run to settle")
+    return (*sentences, *_changed_sentences(accounting))
+
+
+def _changed_sentences(accounting: Accounting) -> Iterator[str]:
+    """Answers to something else than what is asked now, by what is to be done about them."""
+    if count := accounting.changed:
+        answer = "1 answer is" if count == 1 else f"{number(count)} answers are"
+        named = _names(accounting.first_changed, count)
+        yield f"{answer} to another request than prompts.jsonl and settings state now" + (f": {named}" if named else "")
+    if count := accounting.changed_imports:
+        answer = "1 imported answer is" if count == 1 else f"{number(count)} imported answers are"
+        named = _names(accounting.first_changed_imports, count)
+        yield f"{answer} to another prompt than prompts.jsonl holds now" + (f": {named}" if named else "")
+
+
+def stray_sentences(strays: Sequence[str]) -> tuple[str, ...]:
+    """Files that lie among the shards and are none."""
+    named = [
+        f"shards/{clean(name, NAME_LIMIT)} lies among the shards, but shards.json does not list it"
+        for name in strays[:_NAMED]
+    ]
+    more = len(strays) - _NAMED
+    return (*named, f"and {quantity(more, 'further file')} that it does not list") if more > 0 else tuple(named)
 
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _names(missing: Sequence[tuple[str, int, int]], count: int) -> str:
-    """`q1, q2/0/1 and 115 more`."""
-    named = [name_of(*identity) for identity in missing[:_NAMED]]
+def _names(missing: Sequence[tuple[str, int, int]], count: int, reasons: Sequence[str] = ()) -> str:
+    """`q1 (model_mismatch), q2/0/1 and 115 more`."""
+    named = [
+        name_of(*identity) + (f" ({clean(reason, NAME_LIMIT)})" if reason else "")
+        for identity, reason in zip_longest(missing[:_NAMED], reasons[: len(missing[:_NAMED])], fillvalue="")
+    ]
     if not named:
         return ""
     rest = count - len(named)

@@ -12,9 +12,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from toolkit.records import Evidence, ExpectationResult, Json, ProviderSummary, Severity, Standing, SuiteRun, Verdict
-from toolkit.report.counts import merge_sentence, missing_sentences, name_of, tally, without_prompt, written_by_merge
+from toolkit.report.counts import (
+    merge_sentence,
+    missing_sentences,
+    name_of,
+    stray_sentences,
+    tally,
+    without_prompt,
+    written_by_merge,
+)
 from toolkit.report.doubts import NAME_LIMIT, by_size, group_name
-from toolkit.report.text import bound, clean, fingerprint, number, quantity, share
+from toolkit.report.text import bound, clean, fingerprint, number, quantity, readable, share
 
 SENTENCE_LIMIT = 400
 """Characters of one reason or description that are shown."""
@@ -29,7 +37,7 @@ _ALIKE = 3
 _STANDINGS = {
     Standing.SHIPPED: "as shipped",
     Standing.OWN: "your own",
-    Standing.SHADOWING: "your own, in place of the shipped one of that name",
+    Standing.EDITED: "edited: not the shipped one",
 }
 
 Tone = Literal["passed", "closed", "incomplete"]
@@ -83,7 +91,7 @@ class Findings:
 
 def outcome_of(verdict: Verdict) -> Outcome:
     """Passed and complete may be merged; nothing else may. Rows without their prompt are never kept silent about."""
-    if not verdict.passed:
+    if not verdict.passed and not is_unsettled(verdict):
         return Outcome(word="GATE CLOSED", says="may not be merged", tone="closed")
     if not verdict.complete:
         return Outcome(word="INCOMPLETE", says="may not be merged yet", tone="incomplete")
@@ -92,6 +100,11 @@ def outcome_of(verdict: Verdict) -> Outcome:
     if lost := without_prompt(verdict):
         return Outcome(word="PASSED", says=f"may be merged, {_want(lost)}", tone="passed")
     return Outcome(word="PASSED", says="may be merged", tone="passed")
+
+
+def is_unsettled(verdict: Verdict) -> bool:
+    """A run has something under way, so that what fails now says little; a shard that cannot be read is told first."""
+    return verdict.accounting.unsettled and not verdict.unreadable
 
 
 def _want(lost: int) -> str:
@@ -136,12 +149,14 @@ def _unjudged(run: SuiteRun) -> tuple[Unjudged, ...]:
 
 def reasons_of(verdict: Verdict) -> tuple[str, ...]:
     """Why the dataset may not be merged, or not all of it; never silent about a verdict that is not a clean pass."""
-    reasons = [_ended(clean(reason, SENTENCE_LIMIT)) for reason in verdict.reasons[:_LISTED]]
+    reasons = list(missing_sentences(verdict.accounting)) if is_unsettled(verdict) else []
+    reasons += [readable(_ended(clean(reason, SENTENCE_LIMIT))) for reason in verdict.reasons[:_LISTED]]
     if len(verdict.reasons) > _LISTED:
         reasons.append(f"and {quantity(len(verdict.reasons) - _LISTED, 'further reason')} in verdict.json")
     # Answers in a shard that cannot be read count as missing: that shard is the reason, not they.
-    if not verdict.complete and not verdict.unreadable:
+    if not verdict.complete and not verdict.unreadable and not is_unsettled(verdict):
         reasons += missing_sentences(verdict.accounting)
+    reasons += stray_sentences(verdict.strays)
     if not reasons and not (verdict.passed and verdict.complete):
         reasons.append("the verdict gives no reason")
     if verdict.passed and without_prompt(verdict) and (told := merge_sentence(verdict)):
@@ -191,7 +206,7 @@ def _quarantined(count: int, rows: int) -> str:
 def held_against(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     """(what, which one) of everything that the rows were held against: contract, suites, allow list.
 
-    `("suite", "kimi-k2.5 017b282fcc08, your own, in place of the shipped one of that name")`
+    `("suite", "kimi-k2.5 017b282fcc08, edited: not the shipped one")`
     """
     lines = [("contract", _fingerprinted(verdict.contract, verdict.contract_sha256, verdict.contract_standing))]
     lines += [("suite", _fingerprinted(run.name, run.sha256, run.standing)) for run in verdict.suites[:_LISTED]]
@@ -243,6 +258,8 @@ def differences(group: ProviderSummary, limit: int = 8) -> str:
 
 def convention_of(group: ProviderSummary) -> str:
     """How the provider counts ids, by how many rows that is known, and what it adds to prompts."""
+    if group.rows and group.evidence.get(Evidence.ENGINE, 0) == group.rows and not group.convention_support:
+        return "ids are its own"
     text = clean(group.convention, NAME_LIMIT)
     if group.convention_support:
         text += f" ({number(group.convention_support)} agree)"
@@ -259,8 +276,11 @@ def found_by(result: ExpectationResult) -> str:
     parts = []
     if result.error is not None:
         parts.append(f"could not be evaluated: {_ended(clean(result.error, SENTENCE_LIMIT))}")
-    if result.unexpected_count == 0 and result.element_count and not parts:
-        parts.append(f"holds for all {quantity(result.element_count, 'row')}")
+    if result.unexpected_count == 0 and result.element_count == 0 and not parts:
+        parts.append("no row to look at")
+    elif result.unexpected_count == 0 and result.element_count and not parts:
+        whole = quantity(result.element_count, "row")
+        parts.append("holds for the row" if result.element_count == 1 else f"holds for all {whole}")
     elif result.unexpected_count is not None and result.element_count is not None:
         counts = f"{number(result.unexpected_count)} of {quantity(result.element_count, 'row')}"
         parts.append(f"{counts} fail ({share(result.unexpected_count, result.element_count)})")

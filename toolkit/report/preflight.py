@@ -16,6 +16,8 @@ _TEXT_LIMIT = 700
 _FAULTS = 50
 _TOLD = frozenset({"price", "quantization", "count"})
 """What people want to see even where it passed."""
+_ANSWERED = frozenset({"who answered", "model", "finish", "row"})
+"""What together means that the reply is an answer to what was asked."""
 
 
 def render_preflight(report: Report, *, verbose: bool = False, width: int = 80) -> list[str]:
@@ -27,9 +29,18 @@ def render_preflight(report: Report, *, verbose: bool = False, width: int = 80) 
         width: Columns.
     """
     checks = report.checks if verbose else tuple(_condensed(report.checks))
-    shown = [*_first(checks), *[line for one in report.estimates for line in _estimate_lines(one)]]
-    lines = [line for tag, subject, text in shown for line in _wrapped(tag, subject, text, width)]
+    estimates = [line for one in report.estimates for line in _estimate_lines(one)]
+    lines = [*_laid_out(_first(checks), width), *_laid_out(estimates, width)]
     return [*lines, "", *textwrap.wrap(outcome_sentence(report), width)]
+
+
+def found_lines(report: Report, *, width: int = 80) -> list[str]:
+    """What was found, without estimates and outcome."""
+    return _laid_out(_first(tuple(_condensed(report.checks))), width)
+
+
+def _laid_out(found: Iterable[tuple[str, str, str]], width: int) -> list[str]:
+    return [line for tag, subject, text in found for line in _wrapped(tag, subject, text, width)]
 
 
 def outcome_sentence(report: Report) -> str:
@@ -72,13 +83,19 @@ def _condensed(checks: Sequence[Check]) -> Iterator[Check]:
             told.add(key)
             passed = [one for one in checks if (one.about, one.provider) == key and one.result is Result.OK]
             yield Check(
-                about=check.about, provider=check.provider, what=", ".join(map(_briefly, passed)),
-                result=Result.OK, found="",
-            )  # fmt: skip
+                about=check.about, provider=check.provider, what="", result=Result.OK, found=_as_expected(passed)
+            )
 
 
-def _briefly(check: Check) -> str:
-    return check.found if check.what in _TOLD else check.what
+def _as_expected(passed: Sequence[Check]) -> str:
+    """`answered as asked; 86 ids, 86 reported: counts every id; prompt and white space as expected`."""
+    names = [check.what for check in passed]
+    whole = set(names) >= _ANSWERED
+    told = [check.found for check in passed if check.what in _TOLD]
+    rest = [name for name in names if name not in _TOLD and not (whole and name in _ANSWERED)]
+    listed = " and ".join(part for part in (", ".join(rest[:-1]), *rest[-1:]) if part)
+    parts = ["answered as asked"] if whole else []
+    return "; ".join([*parts, *told, *([f"{listed} as expected"] if listed else [])])
 
 
 def _first(checks: Sequence[Check]) -> Iterator[tuple[str, str, str]]:
@@ -87,17 +104,15 @@ def _first(checks: Sequence[Check]) -> Iterator[tuple[str, str, str]]:
         faults += check.result is Result.FAIL
         if check.result is Result.FAIL and faults > _FAULTS:
             continue
-        if check.found:
-            yield _WORDS[check.result], _subject(check), _text(check)
-        else:
-            yield _WORDS[check.result], f"{check.about} {check.provider}", clean(check.what, _TEXT_LIMIT)
+        subject = _subject(check) if check.what else f"{_subject(check)}:"
+        yield _WORDS[check.result], subject, _text(check)
     if faults > _FAULTS:
         yield _WORDS[Result.FAIL], "", f"… and {number(faults - _FAULTS)} more failures; --format json lists all"
 
 
 def _subject(check: Check) -> str:
     provider = f" {check.provider}" if check.provider else ""
-    return clean(f"{check.about}{provider} {check.what}", 120)
+    return clean(f"{check.about}{provider} {check.what}".rstrip(), 120)
 
 
 def _text(check: Check) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from toolkit.generate.spent import what_to_raise
 from toolkit.generate.status import RunStatus
 from toolkit.report.counts import tally
 from toolkit.report.text import clean, dollars, duration, number, quantity, share
@@ -12,11 +13,13 @@ from toolkit.standing import Gate, Life, Standing, next_commands
 _NAME_LIMIT = 60
 _TEXT_LIMIT = 300
 _LABEL = 12
+_THIS_RUN = "this run"
 _GATES = {
     Gate.NONE: "not audited",
-    Gate.OUTDATED: "audited before rows changed: audit again",
+    Gate.OUTDATED: "outdated: audit again",
     Gate.CLOSED: "closed: see reports/",
-    Gate.INCOMPLETE: "passed so far; answers were missing",
+    Gate.INCOMPLETE: "passed so far, but not complete",
+    Gate.DAMAGED: "closed: a shard is damaged or missing",
     Gate.PASSED: "passed",
     Gate.UNREADABLE: "verdict.json cannot be read: audit again",
 }
@@ -29,7 +32,8 @@ def render_standing(standing: Standing) -> list[str]:
     lines += [f"  {'problem':<{_LABEL}}{clean(fault, _TEXT_LIMIT)}" for fault in standing.faults]
     commands = [clean(command, _TEXT_LIMIT) for command in next_commands(standing)]
     if commands:
-        lines.append(f"  {'next':<{_LABEL}}{'; '.join(commands)}")
+        raised = what_to_raise(standing.run.spent) if standing.run is not None and standing.left else ""
+        lines.append(f"  {'next':<{_LABEL}}{f'{raised}, then ' if raised else ''}{'; '.join(commands)}")
     return lines
 
 
@@ -58,26 +62,28 @@ def _facts(standing: Standing) -> Iterator[tuple[str, str]]:
         yield "prompts", number(standing.prompts)
     if run is not None:
         yield "answers", _progress(standing, run)
-        yield "tokens", _against(number(run.tokens), None if run.tokens_budget is None else number(run.tokens_budget))
-        of_run = (
-            f" ({dollars(run.run_cost_usd)} with all datasets of the run)" if run.run_cost_usd > run.cost_usd else ""
-        )
-        limit = None if run.dollars_budget is None else dollars(run.dollars_budget)
-        yield "cost", _against(dollars(run.cost_usd), limit) + of_run
+        if standing.life is Life.DIED:
+            yield "as of", f"{duration(standing.silent_s or 0.0)} ago, the run's last word: tokens, cost and providers"
+        tokens = _against(number(run.tokens), None if run.tokens_budget is None else number(run.tokens_budget))
+        yield "tokens", f"{tokens} on disk, {number(run.run_tokens)} of them from {_THIS_RUN}"
+        yield "cost", f"{_cost(run)}, {_THIS_RUN}"
         if standing.life is Life.RUNNING:
             yield from _pace(run)
         if run.providers:
-            yield "providers", tally(run.providers)
+            yield "providers", f"{tally(run.providers)}; {_THIS_RUN}"
         if run.resting:
             yield "resting", clean(", ".join(run.resting), _TEXT_LIMIT)
     if standing.failures:
-        yield "failures", tally(standing.failures)
+        since = "of this run" if run is not None else "all on file, also where an answer came since"
+        yield "failures", f"{tally(standing.failures)} ({since})"
     if run is not None and run.stopped is not None:
         yield "stopped", clean(run.stopped, _TEXT_LIMIT)
     if standing.rows is not None:
         waiting = f", {quantity(standing.unsealed, 'reply', 'replies')} in the journal" if standing.unsealed else ""
         yield "on disk", f"{quantity(standing.rows, 'row')}{waiting}"
     yield "gate", _GATES[standing.gate]
+    for reason in standing.gate_reasons:
+        yield "because", clean(reason, _TEXT_LIMIT)
 
 
 def _progress(standing: Standing, run: RunStatus) -> str:
@@ -87,8 +93,20 @@ def _progress(standing: Standing, run: RunStatus) -> str:
     if run.lost:
         parts.append(f"{number(run.lost)} in flight when stopped")
     if run.probes:
-        parts.append(f"{number(run.probes)} probes")
+        parts.append(quantity(run.probes, "probe"))
     return ", ".join(parts)
+
+
+def _cost(run: RunStatus) -> str:
+    told = dollars(run.cost_usd)
+    if run.run_datasets > 1:
+        told += f" ({dollars(run.run_cost_usd)} with all {number(run.run_datasets)} datasets)"
+    if run.dollars_budget is None:
+        return told
+    told = _against(told, dollars(run.dollars_budget))
+    if run.dollars_held > run.run_cost_usd * (1 + 1e-9):
+        told += f" ({dollars(run.dollars_held)} held against it: what nobody priced counts as its most)"
+    return told
 
 
 def _pace(run: RunStatus) -> Iterator[tuple[str, str]]:

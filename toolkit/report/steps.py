@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from toolkit.records import ExpectationResult, Origin, Verdict
+from toolkit.records import Accounting, ExpectationResult, Origin, Verdict
 from toolkit.report.counts import merge_sentence, without_prompt, written_by_merge
 from toolkit.report.doubts import NAME_LIMIT
-from toolkit.report.outcome import closes_gate, quarantine_too_large, sort_results
+from toolkit.report.outcome import closes_gate, is_unsettled, quarantine_too_large, sort_results
+from toolkit.report.remedies import Step as Step
+from toolkit.report.remedies import remedies_of
 from toolkit.report.text import clean, number, quantity
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing to do now, and the command for it where there is one."""
-
-    says: str
-    command: str | None = None
+_NOT_RENDERED = "prompt_not_rendered"
+"""The note of a row whose prompt is there, but gave no ids."""
 
 
 def next_steps(verdict: Verdict) -> tuple[Step, ...]:
@@ -30,8 +26,11 @@ def next_steps(verdict: Verdict) -> tuple[Step, ...]:
     steps: list[Step] = []
     if verdict.unreadable:
         steps += _restore(verdict, name)
-    if verdict.rows:
+    if verdict.rows and not is_unsettled(verdict):
         steps += _mend(verdict)
+    if verdict.strays:
+        files = "it" if len(verdict.strays) == 1 else "them"
+        steps.append(Step(f"move {files} out of datasets/{name}/shards/"))
     if not verdict.complete and not verdict.unreadable:
         steps += _finish(verdict, dataset)
     return (*steps, Step("then audit again", f"audit {dataset}"))
@@ -51,6 +50,14 @@ def _prompts_to_give(verdict: Verdict, name: str) -> list[Step]:
     if not (lost := without_prompt(verdict)):
         return []
     verb = "lacks" if lost == 1 else "lack"
+    if verdict.has_renderer is False and verdict.notes.get(_NOT_RENDERED, 0):
+        return [
+            Step(
+                f"{quantity(lost, 'row')} {verb} the ids of the prompt, and contract "
+                f"{clean(verdict.contract, NAME_LIMIT)} has no renderer that would "
+                "give them: only rows whose prompt ids the engine gave can be merged"
+            )
+        ]
     return [
         Step(
             f"{quantity(lost, 'row')} {verb} the ids of the prompt; to keep them, put the prompts under the same ids "
@@ -84,6 +91,8 @@ def _mend(verdict: Verdict) -> list[Step]:
     if failing := [result for result in closing if result.error is None]:
         rows = "; quarantine.parquet lists all of them" if any(result.scope == "row" for result in failing) else ""
         steps.append(Step(f"look at what fails {_names(failing)}{rows}; mend the cause where the rows come from"))
+        if any(result.kwargs.get("column") == "evidence" for result in failing):
+            steps += remedies_of(verdict)
     if quarantine_too_large(verdict):
         steps.append(Step("find out why so many rows are in quarantine: its reasons are counted below"))
     return steps
@@ -91,9 +100,12 @@ def _mend(verdict: Verdict) -> list[Step]:
 
 def _finish(verdict: Verdict, dataset: str) -> list[Step]:
     accounting = verdict.accounting
+    if accounting.at_work:
+        return [Step("wait until the run that is at work has ended", f"tokenproof status {dataset} --watch")]
+    anew = _ask_anew(accounting, dataset)
     if not accounting.unanswered:
-        if not accounting.unsealed:
-            return []
+        if anew or not accounting.unsettled:
+            return anew
         return [Step("seal what waits in the journal; nothing is asked twice", f"tokenproof generate {dataset}")]
     steps = []
     missing = "missing answer" if accounting.unanswered == 1 else f"{number(accounting.unanswered)} missing answers"
@@ -101,7 +113,23 @@ def _finish(verdict: Verdict, dataset: str) -> list[Step]:
         steps.append(Step(f"import the {missing}", f"tokenproof import {dataset} FILE…"))
     asks = f"ask for the {missing}; nothing that is answered is asked again"
     steps.append(Step(f"or {asks}" if steps else asks, f"tokenproof generate {dataset}"))
+    if any(accounting.missing_reasons):
+        steps.append(Step(f"see what came for them and why it gave no row: datasets/{dataset}/failures/"))
     steps.append(Step(f"or take prompts that nobody is to answer out of datasets/{dataset}/prompts.jsonl"))
+    return [*steps, *anew]
+
+
+def _ask_anew(accounting: Accounting, dataset: str) -> list[Step]:
+    """What to do about answers to something else than is asked now; imported ones are never asked for anew."""
+    steps = []
+    if count := accounting.changed:
+        answers = "the changed answer" if count == 1 else f"the {number(count)} changed answers"
+        says = f"ask for {answers} anew, or put prompts and settings back as they were"
+        steps.append(Step(says, f"tokenproof generate {dataset}"))
+    if count := accounting.changed_imports:
+        prompts = "the prompt" if count == 1 else f"the {number(count)} prompts"
+        says = f"put {prompts} of imported answers back, or import the files again if they answer what stands there now"
+        steps.append(Step(says, f"tokenproof import {dataset} FILE… --replace"))
     return steps
 
 

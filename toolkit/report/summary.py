@@ -23,7 +23,7 @@ _LINES = 30
 
 _MARKS = {"passed": "✅", "closed": "⛔", "incomplete": "⏳"}
 
-_PLAIN_WORD = re.compile(r"[(“]?(?:[^\W\d_]+(?:[’'-][^\W\d_]+)*|\d+(?:[.,]\d+)*|[%·–—→/]|× ?)[)”]?[.,;:?…]?")
+_PLAIN_WORD = re.compile(r"[(“]?(?:[^\W\d_]+(?:[’'-][^\W\d_]+)*|\d+(?:[.,]\d+)*%?|[%·–—→/]|× ?)[)”]?[.,;:?…]?")
 """No character in it starts anything in Markdown, and no host name, mention or hash can match it."""
 
 

@@ -8,6 +8,7 @@ through which they pass; what it returns is one line without control characters,
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Iterable
 
@@ -116,6 +117,13 @@ def share(part: int, whole: int) -> str:
 def bound(value: float) -> str:
     """A limit that someone wrote down (0 to 1), in per cent and without rounding it away: `99.95 %`."""
     return f"{100 * value:.6g} %"
+
+
+def readable(sentence: str) -> str:
+    """A sentence of the audit as a report writes it: `(55.56%; allowed 5.00%)` → `(55.56 %; allowed 5 %)`, `1 row`."""
+    spaced = re.sub(r"(?<=\d)%(?!\w)", " %", sentence)
+    trimmed = re.sub(r"(\d\.\d*?)0+ %", lambda found: f"{found[1].rstrip('.')} %", spaced)
+    return re.sub(r"(?<![\d.,/])1 rows\b", "1 row", trimmed)
 
 
 def duration(seconds: float) -> str:

@@ -7,6 +7,8 @@
     note=cut_tail,model=null                bears a note; has no model
     shard=part-00003,sample_id="a,b"        quotes around what holds a comma
     @ids.txt                                sample_id is a line of that file
+    reason=evidence_given                   fails that critical expectation, by the last audit of just these shards
+    quarantined=true                        fails any of them
 
 A null equals nothing but `null`, and is neither smaller nor larger than anything.
 """
@@ -19,6 +21,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 
@@ -27,7 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.columns import FACT_COLUMNS, SHARD_SCHEMA
+from toolkit.columns import FACT_COLUMNS, JUDGED_COLUMNS, SHARD_SCHEMA
 from toolkit.errors import ConfigError, StoreError
 from toolkit.records import Json, LiveShard
 from toolkit.store.shards import read_live, read_shard
@@ -48,6 +51,7 @@ class Kind(Enum):
     TIME = "a day, a time or seconds since 1970"
     NOTE = "the code of a note"
     SHARD = "a shard's name, or the beginning of its sha256"
+    REASON = "the id of a critical expectation"
 
 
 def _kind_of(name: str, kind: pa.DataType) -> Kind:
@@ -60,8 +64,14 @@ def _kind_of(name: str, kind: pa.DataType) -> Kind:
 
 FIELDS = {
     column.name: _kind_of(column.name, column.type) for column in FACT_COLUMNS if not pa.types.is_list(column.type)
-} | {"note": Kind.NOTE, "shard": Kind.SHARD}
-"""What a condition may speak of: the columns of a fact, which are those of a row that are no text, and `note`."""
+} | {"note": Kind.NOTE, "shard": Kind.SHARD, "quarantined": Kind.FLAG, "reason": Kind.REASON}
+"""What a condition may speak of: the columns of a fact, which are those of a row that are no text, `note`, `shard`, and
+what the last audit put in quarantine."""
+
+_JUDGED = frozenset(column.name for column in JUDGED_COLUMNS) - set(FIELDS)
+
+QUARANTINE_FIELDS = ("quarantined", "reason")
+"""Columns of the table that `select_rows` asks for: bool, and a list of the reasons, empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,7 @@ class Condition:
             return pc.is_in(column, pa.array(self.value, pa.string()))
         if self.value is None:
             holds = pc.is_null(column)
-        elif kind is Kind.NOTE:
+        elif kind in (Kind.NOTE, Kind.REASON):
             holds = pa.chunked_array([_bears(chunk, self.value) for chunk in column.chunks], pa.bool_())
         elif self.operator in "<>":
             compare = pc.less if self.operator == "<" else pc.greater
@@ -116,9 +126,15 @@ class RowFilter:
 
     def of(self, *, facts: bool) -> list[Condition]:
         """The conditions on measured facts, or those on columns of the shard."""
+        apart = ("shard", *QUARANTINE_FIELDS)
         return [
-            c for c in self.conditions if c.field != "shard" and (_column(c.field) not in SHARD_SCHEMA.names) == facts
+            c for c in self.conditions if c.field not in apart and (_column(c.field) not in SHARD_SCHEMA.names) == facts
         ]
+
+    @property
+    def of_quarantine(self) -> list[Condition]:
+        """The conditions on what the last audit found."""
+        return [condition for condition in self.conditions if condition.field in QUARANTINE_FIELDS]
 
 
 def parse_where(text: str, ids_of: Callable[[str], Sequence[str]]) -> RowFilter:
@@ -159,7 +175,7 @@ def _condition(part: str, ids_of: Callable[[str], Sequence[str]]) -> Condition:
     name, operator, text = match.groups()
     kind = FIELDS.get(name)
     if kind is None:
-        raise ConfigError(f"--where: unknown field {name[:80]!r}; expected one of {', '.join(sorted(FIELDS))}")
+        raise ConfigError(f"--where: unknown field {name[:80]!r}{_instead_of(name)}")
     if operator in "<>" and kind not in (Kind.NUMBER, Kind.TIME):
         raise ConfigError(f"--where: {name}: expected = or != before {kind.value}, found {operator!r}")
     if not text:
@@ -167,10 +183,22 @@ def _condition(part: str, ids_of: Callable[[str], Sequence[str]]) -> Condition:
     if text.startswith("@") and name == "sample_id" and operator == "=":
         return Condition(name, operator, _ids(text, ids_of))
     if text == "null":
-        if operator in "<>" or kind in (Kind.NOTE, Kind.SHARD):
+        if operator in "<>" or kind in (Kind.NOTE, Kind.SHARD, Kind.REASON):
             raise ConfigError(f"--where: {name}: expected {kind.value}, found null")
         return Condition(name, operator, None)
     return Condition(name, operator, _value(name, kind, text))
+
+
+def _instead_of(name: str) -> str:
+    """What to write where a field is not known; the whole list is far too long for a message."""
+    if name in _JUDGED:
+        return (
+            "; what is judged over all rows together is not kept for each: after an audit, reason=EXPECTATION chooses "
+            "the rows that fail a critical one (reason=evidence_given), quarantined=true all that are kept out"
+        )
+    near = get_close_matches(name, FIELDS, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"{hint}; expected a column of a row or of its facts (listed in ARCHITECTURE.md; see discard --help)"
 
 
 def _ids(text: str, ids_of: Callable[[str], Sequence[str]]) -> list[str]:
@@ -183,7 +211,7 @@ def _ids(text: str, ids_of: Callable[[str], Sequence[str]]) -> list[str]:
 def _value(name: str, kind: Kind, text: str) -> Json:
     """The value that a condition compares with."""
     wrong = ConfigError(f"--where: {name}: expected {kind.value}, found {text[:80]!r}")
-    if kind in (Kind.TEXT, Kind.NOTE, Kind.SHARD):
+    if kind in (Kind.TEXT, Kind.NOTE, Kind.SHARD, Kind.REASON):
         if not text.startswith('"'):
             if '"' in text:
                 raise wrong
@@ -243,6 +271,7 @@ def select_rows(
     dataset: Dataset,
     where: RowFilter,
     facts_of: Callable[[LiveShard], pa.Table | None],
+    quarantine_of: Callable[[LiveShard], pa.Table],
     *,
     examples: int = 5,
 ) -> Selection:
@@ -252,6 +281,7 @@ def select_rows(
         dataset: Whose rows.
         where: The conditions.
         facts_of: The measured facts of a shard; None where it was not measured.
+        quarantine_of: `QUARANTINE_FIELDS` of each row of a shard; only asked where a condition speaks of them.
         examples: How many rows are shown.
 
     Raises:
@@ -273,6 +303,8 @@ def select_rows(
                     f"--where: {on_facts[0].field}: {dataset.name}/{shard.path} is not measured; run the audit first"
                 )
             mask &= _mask(on_facts, facts)
+        if where.of_quarantine:
+            mask &= _mask(where.of_quarantine, quarantine_of(shard))
         if mask.any():
             chosen.masks[shard.sha256] = mask
             chosen.rows += int(mask.sum())

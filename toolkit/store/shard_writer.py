@@ -22,11 +22,11 @@ ROWS_PER_SHARD = 16_384
 ROWS_PER_GROUP = 4_096
 ROWS_PER_BATCH = 256
 BYTES_PER_SHARD = 512 << 20
-BYTES_PER_GROUP = 16 << 20
+BYTES_PER_GROUP = 8 << 20
 """A batch, a row group and a shard end at the first of their limits: rows, or bytes of text and ids before
 compression. A batch is what becomes Arrow at once, and so never runs over a shard's rows."""
 
-_BYTES_PER_BATCH = 8 << 20
+_BYTES_PER_BATCH = 4 << 20
 
 _REPEATED = [
     "source", "origin", "provider", "model", "mode", "contract", "contract_sha256", "tools",

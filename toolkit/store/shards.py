@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,11 @@ from toolkit.store.workspace import Dataset
 
 _SHARD_PATH = re.compile(r"shards/part-[A-Za-z0-9_.-]+\.parquet")
 """What shards.json may name: nothing outside shards/, and no digit that only looks like one."""
+
+_MAGIC = b"PAR1"
+"""A whole Parquet file begins and ends with it."""
+
+_CHANGED = "its bytes were changed after it was sealed"
 
 
 class _LiveFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -296,9 +302,20 @@ def _diagnose(path: Path) -> str:
         _check_schema(file.schema_arrow, path.name)
     except ShardError as error:
         return str(error).partition(": ")[2]
-    except (pa.ArrowException, OSError):
-        return "the file is cut short or is no Parquet file"
-    return "its bytes were changed after it was sealed"
+    except (pa.ArrowException, OSError, ValueError):
+        return _CHANGED if _is_framed(path) else "the file is cut short or is no Parquet file"
+    return _CHANGED
+
+
+def _is_framed(path: Path) -> bool:
+    """Whether a file begins and ends as Parquet does, and so is whole though its footer cannot be read."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+            file.seek(-len(_MAGIC), os.SEEK_END)
+            return start == _MAGIC == file.read()
+    except OSError:
+        return False
 
 
 def _check_schema(found: pa.Schema, where: str) -> None:

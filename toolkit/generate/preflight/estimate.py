@@ -140,7 +140,9 @@ def completion_tokens(known: Known) -> tuple[Range, str]:
         found = Range(expected / _SETTING_ROOM, min(cap, expected * _SETTING_ROOM))
         return _ordered(found), f"expected_tokens = {known.expected_tokens:,}"
     if len(known.row_tokens) >= FEWEST_ROWS:
-        return _ordered(_mean(known.row_tokens, cap)), f"{len(known.row_tokens):,} rows that are there"
+        return _ordered(
+            _mean(known.row_tokens, cap)
+        ), f"{len(known.row_tokens):,} {'row that is' if len(known.row_tokens) == 1 else 'rows that are'} there"
     if known.seen:
         tokens = [float(reply.tokens) for reply in known.seen]
         found = Range(min(tokens) / _REPLY_ROOM, min(cap, max(tokens) * _REPLY_ROOM))

@@ -69,7 +69,7 @@ def trial_checks(job: Job, heard: Sequence[Heard]) -> Iterator[Check]:
     if sent:
         sound = sum(row.is_sound for row in rows)
         result = Result.OK if sound else Result.FAIL
-        found = f"{sound} of {len(sent)} replies give sound rows"
+        found = f"{sound} of {len(sent)} {'reply gives a sound row' if len(sent) == 1 else 'replies give sound rows'}"
         yield Check(about=about, what="replies", result=result, found=found, expected="at least one")
 
 

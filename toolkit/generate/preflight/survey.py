@@ -154,7 +154,8 @@ def _survey(job: Job, index: PromptIndex, most_candidates: int, checks: list[Che
     left = max(plan.open - len(fresh), 0)
     checks.append(_left_check(job, plan.asked, left))
     if plan.changed:
-        found = f"{plan.changed:,} rows were asked with other prompts or settings: a run sets them aside and asks anew"
+        rows, them = ("row was", "it") if plan.changed == 1 else ("rows were", "them")
+        found = f"{plan.changed:,} {rows} asked with other prompts or settings: a run sets {them} aside and asks anew"
         checks.append(Check(about=job.dataset.name, what="rows", result=Result.WARN, found=found))
     pick = _Pick(job, index, plan, answered, waiting)
     lengths = _Lengths(job)
@@ -192,9 +193,9 @@ def _waiting(dataset: Dataset) -> set[Identity]:
 
 
 def _left_check(job: Job, asked: int, left: int) -> Check:
-    found = (
-        f"{left:,} of {asked:,} answers to ask for" if left else f"all {asked:,} are answered: nothing is left to ask"
-    )
+    answers = "answer" if asked == 1 else "answers"
+    all_told = "its one ask is" if asked == 1 else f"all {asked:,} are"
+    found = f"{left:,} of {asked:,} {answers} to ask for" if left else f"{all_told} answered: nothing is left to ask"
     return Check(about=job.dataset.name, what="left", result=Result.OK, found=found)
 
 
