@@ -151,7 +151,7 @@ def test_a_lone_surrogate_in_a_body_is_a_failure_of_its_line(root: Path, run: Co
         {"request": {"model": "kimi-k2.5"}, "status": 200, "body": body},
     ]
     outcome = run("import", "B3_numbers", str(write_lines(root / "odd.jsonl", lines)), "--format", "json", root=root)
-    assert outcome.code == 0
+    assert outcome.code == 3
     assert json.loads(outcome.out)["by_reason"] == {"not_utf8": 2}
 
 
@@ -285,7 +285,7 @@ def test_replies_that_are_no_answers_are_kept_as_failures(root: Path, run: Comma
     before = (dataset(root) / "shards.json").read_bytes()
     line = {"custom_id": "odd", "response": {"status_code": 200, "body": body}}
     outcome = run("import", "B3_numbers", str(write_lines(root / "odd.jsonl", [line])), "--format", "json", root=root)
-    assert outcome.code == 0
+    assert outcome.code == 3
     assert json.loads(outcome.out)["by_reason"] == {reason: 1}
     assert (dataset(root) / "shards.json").read_bytes() == before
     (file,) = (dataset(root) / "failures").glob("*.jsonl")
