@@ -81,7 +81,8 @@ def _of_rows(judged: pl.DataFrame) -> Iterator[Finding]:
         without,
         "engine_rows_without_ids",
         "warning",
-        "a source that gives ids gave none here: the request did not ask for them, or the server is too old",
+        "a source that gives ids gave none here: the request did not ask for them, the server is too old, or an import "
+        "lacked --local-ids-are-engine",
     )
     own = judged.filter(~pl.col("probe"))
     twice = own.filter(pl.struct("sample_id", "turn", "sample_index").is_duplicated())

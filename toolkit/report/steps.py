@@ -128,7 +128,10 @@ def _ask_anew(accounting: Accounting, dataset: str) -> list[Step]:
         steps.append(Step(says, f"tokenproof generate {dataset}"))
     if count := accounting.changed_imports:
         prompts = "the prompt" if count == 1 else f"the {number(count)} prompts"
-        says = f"put {prompts} of imported answers back, or import the files again if they answer what stands there now"
+        says = (
+            f"put {prompts} of imported answers back, or import the files again, with the options that they were first "
+            "imported with, if they answer what stands there now"
+        )
         steps.append(Step(says, f"tokenproof import {dataset} FILE… --replace"))
     return steps
 
