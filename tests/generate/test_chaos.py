@@ -135,6 +135,8 @@ def test_each_prompt_is_answered_once_and_everything_billed_is_kept_or_was_in_fl
     check_prompts_answered_once(rows, failures, entries)
     check_counted(dataset, ran, rows, failures)
     figures = check_money(ran, rows, failures, entries, seed)
+    assert len(rows) + figures.failed_for_good == PROMPTS
+    assert figures.billed == figures.kept + figures.noted + figures.unreadable + figures.lost
     figures.took_s = round(time.monotonic() - began, 1)
     print("chaos", json.dumps(asdict(figures)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,7 +80,9 @@ def audit(
     gathered = replace(gathered, unreadable=(*unreadable, *gathered.unreadable))
     root = dataset.folder.parents[1]
     conclusion = conclude(gathered.facts, contract, suites, root=root, allowed_providers=allowed_providers)
-    try:
+    with ExitStack() as undo:
+        # Whatever goes wrong from here on, an interrupt too: no verdict and no report stay behind.
+        undo.callback(_withdraw_quietly, dataset)
         verdict = describe(
             dataset,
             live,
@@ -95,11 +97,14 @@ def audit(
         verdict = replace(verdict, elapsed_s=round(time.monotonic() - started, 3))
         report(verdict)
         write_verdict(dataset.verdict, verdict)
-    except BaseException:
-        with suppress(StoreError):
-            withdraw_verdict(dataset)
-        raise
+        undo.pop_all()
     return verdict
+
+
+def _withdraw_quietly(dataset: Dataset) -> None:
+    """Withdraw while another error is on its way; that one is told."""
+    with suppress(StoreError):
+        withdraw_verdict(dataset)
 
 
 def _readable(dataset: Dataset, live: LiveShards, contract: Contract) -> tuple[Sequence[LiveShard], Sequence[str]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from toolkit.records import IdsSource, Json, Reply
 from toolkit.wire.chunks import Chunks
 from toolkit.wire.json import NotJsonError, load_json
-from toolkit.wire.reply import Fields, NoAnswer, aborted_of, error_of, reasoning_of, refused, short
+from toolkit.wire.reply import Fields, NoAnswer, aborted_of, error_of, no_answer, reasoning_of, short
 from toolkit.wire.sse import events_of, is_stream, without_keep_alives
 
 
@@ -22,27 +22,21 @@ def read_completion(status: int, body: str, *, retry_after_s: float | None = Non
     """
     text = without_keep_alives(body)
     if not text:
-        return _no_answer(status, "empty_body", "expected JSON, found nothing but white space", retry_after_s)
+        return no_answer(status, "empty_body", "expected JSON, found nothing but white space", retry_after_s)
     if is_stream(text):
         return _read_stream(status, text, retry_after_s)
     try:
         document = load_json(text)
     except NotJsonError as error:
-        return _no_answer(status, "not_json", f"expected JSON, found {short(text, 80)!r} ({error})", retry_after_s)
+        return no_answer(status, "not_json", f"expected JSON, found {short(text, 80)!r} ({error})", retry_after_s)
     told = error_of(document, status=status, retry_after_s=retry_after_s)
     if told is not None:
         return told
     if not 200 <= status < 300:
-        return _no_answer(status, "not_json", f"expected an error body, found {short(text, 80)!r}", retry_after_s)
+        return no_answer(status, "not_json", f"expected an error body, found {short(text, 80)!r}", retry_after_s)
     if not isinstance(document, Mapping):
-        return _no_answer(status, "malformed", f"expected an object, found {short(text, 80)!r}", retry_after_s)
+        return no_answer(status, "malformed", f"expected an object, found {short(text, 80)!r}", retry_after_s)
     return _read_document(document, streamed=False)
-
-
-def _no_answer(status: int, reason: str, detail: str, retry_after_s: float | None) -> NoAnswer:
-    if not 200 <= status < 300:
-        return refused(status, detail, retry_after_s)
-    return NoAnswer(reason=reason, detail=detail, transient=True, status=status, retry_after_s=retry_after_s)
 
 
 def _read_document(document: Mapping[str, Json], *, streamed: bool) -> Reply | NoAnswer:
@@ -191,11 +185,11 @@ def _read_stream(status: int, text: str, retry_after_s: float | None) -> Reply |
             return _with_head(told, chunks)
         chunks.add(chunk)
     if not 200 <= status < 300:
-        return _no_answer(status, "not_json", f"expected an error body, found {short(text, 80)!r}", retry_after_s)
+        return no_answer(status, "not_json", f"expected an error body, found {short(text, 80)!r}", retry_after_s)
     if chunks.faults:
         return _cut(chunks, chunks.faults[0], reason="malformed")
     if not chunks.count:
-        none = _no_answer(status, "no_choices", "expected a choice in the stream, found none", retry_after_s)
+        none = no_answer(status, "no_choices", "expected a choice in the stream, found none", retry_after_s)
         return _with_head(none, chunks)
     if "finish_reason" not in chunks.choice and "error" not in chunks.choice:
         return _cut(chunks, f"the stream ended after {chunks.count} chunks without a finish_reason")

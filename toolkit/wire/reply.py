@@ -206,6 +206,13 @@ def refused(status: int, detail: str, retry_after_s: float | None = None) -> NoA
     )
 
 
+def no_answer(status: int, reason: str, detail: str, retry_after_s: float | None) -> NoAnswer:
+    """What a body that cannot be read is: by its status where that is an error, else a fault worth another try."""
+    if not 200 <= status < 300:
+        return refused(status, detail, retry_after_s)
+    return NoAnswer(reason=reason, detail=detail, transient=True, status=status, retry_after_s=retry_after_s)
+
+
 def _error_in(body: Json, status: int) -> Mapping[str, Json] | None:
     """The object that tells of an error: `error`, or the body itself where it is flat or stands under a status."""
     if not isinstance(body, Mapping):

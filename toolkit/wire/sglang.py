@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from toolkit.records import IdsSource, Json, Reply
 from toolkit.wire.json import NotJsonError, load_json
-from toolkit.wire.reply import Fields, NoAnswer, aborted_of, error_of, refused, short
+from toolkit.wire.reply import Fields, NoAnswer, aborted_of, error_of, no_answer, short
 from toolkit.wire.sse import events_of, is_stream, without_keep_alives
 
 _BAD_REQUEST = 400
@@ -21,27 +21,21 @@ def read_generate(status: int, body: str, *, retry_after_s: float | None = None)
     """
     text = without_keep_alives(body)
     if not text:
-        return _no_answer(status, "empty_body", "expected JSON, found nothing but white space", retry_after_s)
+        return no_answer(status, "empty_body", "expected JSON, found nothing but white space", retry_after_s)
     if is_stream(text):
         return _read_stream(status, text, retry_after_s)
     try:
         document = load_json(text)
     except NotJsonError as error:
-        return _no_answer(status, "not_json", f"expected JSON, found {short(text, 80)!r} ({error})", retry_after_s)
+        return no_answer(status, "not_json", f"expected JSON, found {short(text, 80)!r} ({error})", retry_after_s)
     if isinstance(document, list) and len(document) == 1:
         document = document[0]
     told = error_of(document, status=status, retry_after_s=retry_after_s)
     if told is not None:
         return told
     if not (200 <= status < 300 and isinstance(document, Mapping)):
-        return _no_answer(status, "malformed", f"expected an object, found {short(text, 80)!r}", retry_after_s)
+        return no_answer(status, "malformed", f"expected an object, found {short(text, 80)!r}", retry_after_s)
     return _read_document(document, streamed=False)
-
-
-def _no_answer(status: int, reason: str, detail: str, retry_after_s: float | None) -> NoAnswer:
-    if not 200 <= status < 300:
-        return refused(status, detail, retry_after_s)
-    return NoAnswer(reason=reason, detail=detail, transient=True, status=status, retry_after_s=retry_after_s)
 
 
 def _read_document(document: Mapping[str, Json], *, streamed: bool) -> Reply | NoAnswer:
@@ -158,9 +152,9 @@ def _read_stream(status: int, text: str, retry_after_s: float | None) -> Reply |
         if stream.fault is not None:
             return NoAnswer(reason="malformed", detail=stream.fault, transient=True)
     if not 200 <= status < 300:
-        return _no_answer(status, "malformed", f"expected an error body, found {short(text, 80)!r}", retry_after_s)
+        return no_answer(status, "malformed", f"expected an error body, found {short(text, 80)!r}", retry_after_s)
     if not stream.last:
-        return _no_answer(status, "no_choices", "expected an event with ids, found none", retry_after_s)
+        return no_answer(status, "no_choices", "expected an event with ids, found none", retry_after_s)
     if not done:
         return NoAnswer(reason="stream_cut", detail="the stream ended without [DONE]", transient=True)
     return _read_document(stream.document(), streamed=True)
