@@ -99,8 +99,15 @@ def gather(
         ConfigError: the workspace's phrases have faults.
         StoreError: facts cannot be written.
     """
-    vocabulary = cache(load_vocabulary)
-    phrases = read_phrases(dataset.folder.parents[1]) if text_health else None
+    source = _Source(
+        dataset,
+        contract,
+        cache(load_vocabulary),
+        read_phrases(dataset.folder.parents[1]) if text_health else None,
+        believed,
+        keep,
+        tell,
+    )
     share = max(math.ceil(sampled_rows / max(len(shards), 1)), SAMPLED_ROWS_PER_SHARD)
     tables: list[pa.Table] = []
     files: dict[str, str] = {}
@@ -108,19 +115,13 @@ def gather(
     measured = 0
     for shard in shards:
         try:
-            kept = _kept(dataset, shard, contract, phrases, believed, tell)
-            fault = None
-            if kept is not None:
-                fault = _disproof(dataset, shard, contract, vocabulary, phrases, kept, seed, share)
-            if fault is not None:
-                tell(f"facts of {shard.path}: {fault}; measured again")
-            if kept is None or fault is not None:
-                table = measure_shard(dataset, shard, contract, vocabulary(), phrases=phrases)
-                measured += 1
-                if keep:
-                    files[shard.sha256] = write_facts(dataset, shard, contract, table, phrases=phrases)
-            else:
+            if (kept := source.kept(shard, seed, share)) is not None:
                 table, files[shard.sha256] = kept.table, kept.sha256
+            else:
+                table, file_sha256 = source.measured(shard)
+                measured += 1
+                if file_sha256 is not None:
+                    files[shard.sha256] = file_sha256
             tables.append(table)
         except ShardError as error:
             unreadable.append(str(error))
@@ -164,46 +165,63 @@ def measure_shard(
     return measure(rows, contract, vocabulary, shard_sha256=shard.sha256, phrases=phrases)
 
 
-def _kept(
-    dataset: Dataset,
-    shard: LiveShard,
-    contract: Contract,
-    phrases: Phrases | None,
-    believed: Mapping[str, str] | None,
-    tell: Callable[[str], None],
-) -> Facts | None:
-    """Kept facts that are as they were written; a word where there are others."""
-    try:
-        kept = read_facts(dataset, shard, contract, phrases=phrases)
-    except StoreError as error:
-        tell(f"{error}; measured again")
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where the facts of one shard come from; for the fields see `gather`."""
+
+    dataset: Dataset
+    contract: Contract
+    vocabulary: Callable[[], Vocabulary]
+    phrases: Phrases | None
+    believed: Mapping[str, str] | None
+    keep: bool
+    tell: Callable[[str], None]
+
+    def kept(self, shard: LiveShard, seed: str, share: int) -> Facts | None:
+        """Kept facts that hold; a word where there are others.
+
+        Raises:
+            ShardError: the shard cannot be read.
+        """
+        try:
+            kept = read_facts(self.dataset, shard, self.contract, phrases=self.phrases)
+        except StoreError as error:
+            self.tell(f"{error}; measured again")
+            return None
+        if kept is None:
+            return None
+        if self.believed is not None and self.believed.get(shard.sha256) != kept.sha256:
+            fault: str | None = "not those that the audit went by"
+        else:
+            fault = self._disproof(shard, kept, seed, share)
+        if fault is None:
+            return kept
+        self.tell(f"facts of {shard.path}: {fault}; measured again")
         return None
-    if kept is not None and believed is not None and believed.get(shard.sha256) != kept.sha256:
-        tell(f"facts of {shard.path}: not those that the audit went by; measured again")
-        return None
-    return kept
+
+    def measured(self, shard: LiveShard) -> tuple[pa.Table, str | None]:
+        """Facts measured now, and the sha256 of the file that they were kept in; None where they are not kept.
+
+        Raises:
+            ShardError: the shard cannot be read.
+            StoreError: the facts cannot be written.
+        """
+        table = measure_shard(self.dataset, shard, self.contract, self.vocabulary(), phrases=self.phrases)
+        if not self.keep:
+            return table, None
+        return table, write_facts(self.dataset, shard, self.contract, table, phrases=self.phrases)
+
+    def _disproof(self, shard: LiveShard, kept: Facts, seed: str, share: int) -> str | None:
+        """What shows that kept facts are not those of their shard; None where nothing does."""
+        carried = read_shard(self.dataset, shard, _CARRIED, verify=False)
+        if fault := carried_fault(kept.table, carried, shard.sha256):
+            return fault
+        rows, positions = choose_rows(self.dataset, shard, share, f"{seed}/{shard.sha256}")
+        found = measure(rows, self.contract, self.vocabulary(), shard_sha256=shard.sha256, phrases=self.phrases)
+        return sample_fault(kept.table.take(pa.array(positions)), found, positions)
 
 
 # --- holding kept facts against their shard ------------------------------------------------------
-
-
-def _disproof(
-    dataset: Dataset,
-    shard: LiveShard,
-    contract: Contract,
-    vocabulary: Callable[[], Vocabulary],
-    phrases: Phrases | None,
-    kept: Facts,
-    seed: str,
-    share: int,
-) -> str | None:
-    """What shows that kept facts are not those of their shard; None where nothing does."""
-    carried = read_shard(dataset, shard, _CARRIED, verify=False)
-    if fault := carried_fault(kept.table, carried, shard.sha256):
-        return fault
-    rows, positions = choose_rows(dataset, shard, share, f"{seed}/{shard.sha256}")
-    found = measure(rows, contract, vocabulary(), shard_sha256=shard.sha256, phrases=phrases)
-    return sample_fault(kept.table.take(pa.array(positions)), found, positions)
 
 
 def carried_fault(facts: pa.Table, rows: pa.Table, shard_sha256: str) -> str | None:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow.compute as pc
 
@@ -32,7 +31,7 @@ from toolkit.rows import RowBuilder
 from toolkit.sealing import check_contract, seal_held
 from toolkit.store.answered import Answered, read_answered
 from toolkit.store.discards import discard_held, settle_discards
-from toolkit.store.files import sole_writer
+from toolkit.store.files import remove_empty, sole_writer
 from toolkit.store.journal import LineWriter, read_failures
 from toolkit.store.prompts import check_prompts
 from toolkit.store.shards import read_live, read_shard
@@ -114,7 +113,7 @@ class Prepared:
         while self.writers:
             writer = self.writers.pop()
             writer.close()
-            _remove_empty(writer.path)
+            remove_empty(writer.path)
 
     def work(self, asker: Asker, prober: Asker | None, commit: GroupCommit, *, began: float, now: float) -> Work:
         """What the engine is to do."""
@@ -258,14 +257,6 @@ def _tokens_held(dataset: Dataset, most: int) -> int:
             counts = pc.fill_null(pc.coalesce(counts, pc.list_value_length(ids)), most)
         total += pc.sum(counts.filter(pc.invert(table["probe"]))).as_py() or 0
     return total
-
-
-def _remove_empty(path: Path) -> None:
-    try:
-        if path.exists() and path.stat().st_size == 0:
-            path.unlink()
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be removed: {error.strerror}") from None
 
 
 def check_percent(percent: float) -> None:

@@ -102,14 +102,14 @@ def read_request(body: Json, contract: Contract) -> Asked:
         tools=tools,
         calls_tools=calls_tools,
         tool=tool,
-        parallel_calls=_flag(body, "parallel_tool_calls", True),
+        parallel_calls=flag_of(body, "parallel_tool_calls", True),
         max_tokens=max_tokens,
-        stream=_flag(body, "stream", False),
+        stream=flag_of(body, "stream", False),
         shows_reasoning=_shows_reasoning(body),
         nonce=_integer(body, "seed") or 0,
         routing=read_routing(body.get("provider"), max_tokens=max_tokens, parameters=parameters),
         speaker=(_text(body, "session_id", _MAX_SESSION_CHARS), _text(body, "user")),
-        returns_ids=_flag(body, "return_token_ids", False),
+        returns_ids=flag_of(body, "return_token_ids", False),
         includes_usage=_includes_usage(body.get("stream_options")),
     )
 
@@ -243,7 +243,8 @@ def _integer(body: dict[str, Json], name: str) -> int | None:
     return value
 
 
-def _flag(body: dict[str, Json], name: str, default: bool) -> bool:
+def flag_of(body: dict[str, Json], name: str, default: bool) -> bool:
+    """A boolean field of a request; `default` where it is absent or null, a refusal where it is something else."""
     value = body.get(name)
     if value is None:
         return default

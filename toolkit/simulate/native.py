@@ -16,7 +16,7 @@ from toolkit.contract import Contract
 from toolkit.errors import PermanentError
 from toolkit.records import Json
 from toolkit.simulate.answers import Answer
-from toolkit.simulate.asked import Asked
+from toolkit.simulate.asked import Asked, flag_of
 from toolkit.simulate.behaviours import BEHAVIOURS
 from toolkit.simulate.bodies import DONE
 from toolkit.simulate.engine import NAN, carried, error_event, failed, limited
@@ -78,12 +78,12 @@ def read_generate(body: Json, vocabulary: Vocabulary) -> Wanted:
     return Wanted(
         prompt_ids=ids,
         max_new_tokens=longest,
-        no_stop_trim=_flag(sampling, "no_stop_trim", False),
-        skips_specials=_flag(sampling, "skip_special_tokens", True),
-        stream=_flag(body, "stream", False),
+        no_stop_trim=flag_of(sampling, "no_stop_trim", False),
+        skips_specials=flag_of(sampling, "skip_special_tokens", True),
+        stream=flag_of(body, "stream", False),
         rid=rid,
-        returns_logprobs=_flag(body, "return_logprob", False),
-        returns_prompt_ids=_flag(body, "return_prompt_token_ids", False),
+        returns_logprobs=flag_of(body, "return_logprob", False),
+        returns_prompt_ids=flag_of(body, "return_prompt_token_ids", False),
     )
 
 
@@ -249,12 +249,3 @@ def _prompt_ids(body: dict[str, Json], vocabulary: Vocabulary) -> tuple[int, ...
     if not 0 <= min(ids) <= max(ids) < vocabulary.size:
         raise refusal("input_ids", f"ids from 0 to {vocabulary.size - 1}", max(ids, key=abs))
     return tuple(ids)
-
-
-def _flag(body: dict[str, Json], name: str, default: bool) -> bool:
-    value = body.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise refusal(name, "true or false", value)
-    return value

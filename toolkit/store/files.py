@@ -219,3 +219,16 @@ def _kind_of(mode: int) -> str:
     if stat.S_ISFIFO(mode):
         return "pipe"
     return "socket" if stat.S_ISSOCK(mode) else "device"
+
+
+def remove_empty(path: Path) -> None:
+    """Remove a file that nothing was written to; one that is not there is fine.
+
+    Raises:
+        StoreError: it cannot be removed.
+    """
+    try:
+        if path.exists() and path.stat().st_size == 0:
+            path.unlink()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be removed: {error.strerror}") from None

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace as replaced
@@ -30,7 +29,7 @@ from toolkit.rows import RowBuilder
 from toolkit.sealing import seal_held
 from toolkit.store.answered import read_answered
 from toolkit.store.discards import settle_discards
-from toolkit.store.files import sole_writer
+from toolkit.store.files import remove_empty, sole_writer
 from toolkit.store.journal import LineWriter
 
 _MOST_TRIES = 3
@@ -137,7 +136,7 @@ async def _all(
     finally:
         for writer in (journal, failures):
             writer.close()
-            _remove_empty(writer.path)
+            remove_empty(writer.path)
     return [task.result() for task in tasks]
 
 
@@ -239,14 +238,6 @@ def _tokens_of(came: Answered | Refused | None, most: int) -> int:
     if not isinstance(came, Answered):
         return 0
     return most if came.reply.completion_tokens is None else came.reply.completion_tokens
-
-
-def _remove_empty(path: Path) -> None:
-    try:
-        if path.exists() and path.stat().st_size == 0:
-            path.unlink()
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be removed: {error.strerror}") from None
 
 
 def _plain(group: BaseExceptionGroup[BaseException]) -> BaseException:
