@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from toolkit.columns import QUARANTINE_SCHEMA
 from toolkit.contract import Contract
-from toolkit.records import KERNEL_VERSION, Accounting, ExpectationResult, Severity, SuiteRun, Verdict
+from toolkit.records import KERNEL_VERSION, Accounting, Entry, ExpectationResult, Failure, Severity, SuiteRun, Verdict
+from toolkit.rows import RowBuilder
 from toolkit.store.files import sha256_of
 from toolkit.store.shards import read_live, read_shard, seal_rows
 from toolkit.store.verdicts import write_quarantine, write_verdict
@@ -176,3 +177,15 @@ def audit(
     verdict = Verdict(**fields | changes)
     write_verdict(dataset.verdict, verdict)
     return verdict
+
+
+def build_rows(
+    builder: RowBuilder, entries: Iterable[Entry], failures: list[Failure], *, where: str
+) -> Iterator[dict[str, Any]]:
+    """Rows of all entries that are answers; the others are added to `failures`."""
+    for entry in entries:
+        reply = builder.read(entry, where=where)
+        if isinstance(reply, Failure):
+            failures.append(reply)
+        else:
+            yield builder.build(entry, reply)

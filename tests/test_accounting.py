@@ -9,7 +9,6 @@ import pytest
 from toolkit.accounting import accounting
 from toolkit.config import DatasetSettings
 from toolkit.contract import Contract
-from toolkit.generate.plan import plan_asks
 from toolkit.generate.processes import host_name, mark_of
 from toolkit.generate.status import FILE_NAME, RunStatus
 from toolkit.importing import ImportOptions, import_files
@@ -20,6 +19,8 @@ from toolkit.store.prompts import read_prompts
 from toolkit.store.shards import read_live
 from toolkit.store.workspace import Dataset, Workspace
 from toolkit.vocabulary import Vocabulary
+
+from .generate.asks import plan_asks
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import pytest
 from toolkit.config import DatasetSettings
 from toolkit.contract import Contract, parse_contract
 from toolkit.errors import ConfigError, StoreError
-from toolkit.generate.plan import plan_asks, plan_of
+from toolkit.generate.plan import plan_of
 from toolkit.rebuilding import rebuild_rows
 from toolkit.records import Entry, IdsSource, Origin, Prompt, imported_row_key
-from toolkit.rows import RowBuilder, build_rows
+from toolkit.rows import RowBuilder
 from toolkit.store.answered import read_answered
 from toolkit.store.discards import discard_rows, read_discards
 from toolkit.store.journal import LineWriter, journal_files, read_failures
@@ -26,6 +26,8 @@ from toolkit.store.workspace import Dataset, Workspace
 from toolkit.vocabulary import Vocabulary
 
 from .conftest import ROOT
+from .generate.asks import plan_asks
+from .rows import build_rows
 
 KIMI = (ROOT / "toolkit/contracts/kimi-k2.5.toml").read_bytes()
 

@@ -10,7 +10,7 @@ import pytest
 from toolkit.columns import SHARD_SCHEMA
 from toolkit.contract import Contract, read_contract
 from toolkit.records import Failure, IdsSource, Reply
-from toolkit.rows import PAYLOAD_KEYS, RowBuilder, build_rows, rewrite_tool_ids
+from toolkit.rows import PAYLOAD_KEYS, RowBuilder, rewrite_tool_ids
 from toolkit.vocabulary import Vocabulary
 
 from .audit.shard_rows import MODEL, body, engine_row, entry, row, table
@@ -116,10 +116,8 @@ def test_models(builder: RowBuilder, answered: str | None, asked: str | None, mo
 
 def test_no_answer_is_a_failure_with_its_body(builder: RowBuilder) -> None:
     text = json.dumps({"error": {"code": 429, "message": "slow \ud800", "metadata": {"provider_name": "P"}}})
-    failures: list[Failure] = []
-    rows = list(build_rows(builder, [entry(text, sample_id="a"), entry(body(TEXTS))], failures, where="here"))
-    assert len(rows) == 1
-    (failure,) = failures
+    failure = builder.read(entry(text, sample_id="a"), where="here")
+    assert isinstance(failure, Failure)
     assert (failure.reason, failure.final, failure.provider, failure.status) == ("http_429", False, "P", 429)
     assert (failure.where, failure.sample_id, failure.body) == ("here", "a", text)
     assert "slow \ufffd" in failure.detail

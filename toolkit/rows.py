@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -140,18 +140,6 @@ class RowBuilder:
             # Rendered otherwise than when it was asked: these are not the ids that were answered.
             return RenderedPrompt(None, ("prompt_not_as_sent",))
         return rendered
-
-
-def build_rows(
-    builder: RowBuilder, entries: Iterable[Entry], failures: list[Failure], *, where: str
-) -> Iterator[dict[str, Any]]:
-    """Rows of all entries that are answers; the others are added to `failures`."""
-    for entry in entries:
-        reply = builder.read(entry, where=where)
-        if isinstance(reply, Failure):
-            failures.append(reply)
-        else:
-            yield builder.build(entry, reply)
 
 
 def hash_of_ids(ids: Sequence[int]) -> str:

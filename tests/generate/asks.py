@@ -1,12 +1,14 @@
-"""One ask, planned as a run plans it."""
+"""Asks, planned as a run plans them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from toolkit.config import DatasetSettings
 from toolkit.contract import Contract
-from toolkit.generate.plan import Planned
-from toolkit.records import row_key_of
+from toolkit.generate.plan import Planned, asking
+from toolkit.records import Prompt, row_key_of
 from toolkit.rows import rewrite_tool_ids
 
 
@@ -30,3 +32,13 @@ def ask_of(
         row_key=row_key_of(contract=contract.name, turn=0, **identity), sample_id="p0", tool_ids=tool_ids or None,
         model=contract.default_model, **identity,
     )  # fmt: skip
+
+
+def plan_asks(prompts: Sequence[Prompt], settings: DatasetSettings, contract: Contract) -> list[Planned]:
+    """All asks of a few prompts, in their order. `plan_of` is for datasets.
+
+    Raises:
+        ConfigError: as `asking`.
+    """
+    way = asking(settings, contract)
+    return [ask for prompt in prompts for ask in way.asks_of(prompt)]

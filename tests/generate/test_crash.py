@@ -20,7 +20,6 @@ from toolkit.config import DatasetSettings
 from toolkit.contract import Contract, read_contract
 from toolkit.errors import ConfigError, StoreError
 from toolkit.generate.outcome import Answered, Judge
-from toolkit.generate.plan import plan_asks
 from toolkit.generate.summary import RunSummary
 from toolkit.generate.transport import Request, Response
 from toolkit.records import Prompt
@@ -35,6 +34,7 @@ from toolkit.store.shards import read_live, read_shard
 from toolkit.store.workspace import Dataset
 from toolkit.vocabulary import Vocabulary
 
+from .asks import plan_asks
 from .conftest import KEY, endpoint_at, write_prompts
 from .server import Scripted, completion, in_thread
 

@@ -13,12 +13,14 @@ from tests.rows import add_dataset, row
 from toolkit.config import DatasetSettings
 from toolkit.contract import Contract
 from toolkit.errors import ConfigError, PromptsError, ShardError
-from toolkit.generate.plan import Plan, final_failures, plan_asks, plan_of
+from toolkit.generate.plan import Plan, final_failures, plan_of
 from toolkit.records import Failure, Prompt, row_key_of
 from toolkit.store.answered import read_answered
 from toolkit.store.prompts import check_prompts
 from toolkit.store.shards import read_live
 from toolkit.store.workspace import Dataset, Workspace
+
+from .asks import plan_asks
 
 USER = [{"role": "user", "content": "hi"}]
 MODES = ("thinking", "instant")

@@ -1,4 +1,4 @@
-"""The kernel: one shard's rows in, one row of facts each. Pure, and without a loop over rows or ids.
+"""The kernel: one shard's rows in, one row of facts each. Pure, and without a loop over ids.
 
 The text is encoded again, part by part and with another engine than rebuilt the ids, and compared with them. Rows on
 which the fast engine disagrees, and a sample of the others, are judged by the referee, and their ids are decoded and

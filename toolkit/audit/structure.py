@@ -20,7 +20,6 @@ MAX_STEPS = 8_192
 """Special ids of one row that are followed; a row with more is no answer."""
 
 _FAIL = -1
-_TEXT_PARTS = ("{reasoning}", "{content}")
 
 
 @dataclass(frozen=True, slots=True)

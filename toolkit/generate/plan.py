@@ -5,7 +5,7 @@ Nothing here grows with the prompts but two bytes an ask: prompts are read when 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,14 +52,6 @@ class Planned:
     def identity(self) -> Identity:
         """Unique within a dataset, probes apart."""
         return (self.sample_id, self.turn, self.sample_index)
-
-
-@dataclass(frozen=True, slots=True)
-class RowThere:
-    """What a row that is there says about its request."""
-
-    row_key: str
-    origin: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,16 +106,6 @@ def asking(settings: DatasetSettings, contract: Contract) -> Asking:
     mode = settings.mode or contract.default_mode
     contract.mode(mode)
     return Asking(settings=settings, contract=contract, mode=mode, model=model)
-
-
-def plan_asks(prompts: Sequence[Prompt], settings: DatasetSettings, contract: Contract) -> list[Planned]:
-    """All asks of a few prompts, in their order. `plan_of` is for datasets.
-
-    Raises:
-        ConfigError: as `asking`.
-    """
-    way = asking(settings, contract)
-    return [ask for prompt in prompts for ask in way.asks_of(prompt)]
 
 
 # --- what is left to ask ------------------------------------------------------------------------
