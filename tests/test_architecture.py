@@ -37,6 +37,7 @@ LAYERS = {
     "toolkit.prompt": 6,
     "toolkit.parts": 6,
     "toolkit.assembly": 6,
+    "toolkit.sampled": 6,
     "toolkit.rebuild": 7,
     "toolkit.rows": 8,
     "toolkit.gate": 7,

@@ -17,6 +17,7 @@ from toolkit.assembly import Rebuilt as Rebuilt
 from toolkit.contract import Contract, FinishKind
 from toolkit.parts import Parts, name_in, read_engine_ids
 from toolkit.records import Ask, IdsSource, RebuildStatus, Reply, ToolCall
+from toolkit.sampled import sampled_ids
 from toolkit.vocabulary import Vocabulary
 
 
@@ -56,8 +57,8 @@ def rebuild(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabulary) 
     """Ids of a reply.
 
     Ids from the engine are kept; they are complete if and only if the last one is a terminal, whatever
-    the finish reason says. Given ids are kept, the text is rebuilt beside them and compared. All else is
-    rebuilt from text, part by part.
+    the finish reason says. Given ids are kept, the text is rebuilt beside them and compared. Where logprobs
+    show the sampled split of the text, ids follow it. All else is rebuilt from text, part by part.
 
     Raises:
         ContractError: the contract has no such mode.
@@ -75,10 +76,10 @@ def plan_rebuild(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabul
     contract.mode(ask.mode)
     if reply.output_ids is not None and reply.ids_source is IdsSource.ENGINE:
         return _keep_engine_ids(reply, ask, contract, vocabulary)
-    plan = _plan_from_text(reply, ask, contract, vocabulary)
     if reply.output_ids is not None and reply.ids_source is IdsSource.GIVEN:
+        plan = _plan_from_text(replace(reply, pieces=None), ask, contract, vocabulary)
         return _keep_given_ids(reply, plan, contract)
-    return plan
+    return _plan_from_text(reply, ask, contract, vocabulary)
 
 
 def _keep_given_ids(reply: Reply, plan: Plan, contract: Contract) -> Plan:
@@ -104,7 +105,7 @@ def _keep_engine_ids(reply: Reply, ask: Ask, contract: Contract, vocabulary: Voc
     complete = bool(ids) and ids[-1] in contract.terminal_ids
     notes = reply.notes
     if reply.undivided is None:
-        beside = _plan_from_text(replace(reply, output_ids=None), ask, contract, vocabulary)
+        beside = _plan_from_text(replace(reply, output_ids=None, pieces=None), ask, contract, vocabulary)
         parts = Parts(reasoning=beside.reasoning, content=beside.content, tool_calls=beside.tool_calls)
     else:
         parts, note = read_engine_ids(ids, reply.undivided, ask.mode, contract, vocabulary)
@@ -131,15 +132,31 @@ def _plan_from_text(reply: Reply, ask: Ask, contract: Contract, vocabulary: Voca
         stretches, status, source = None, no_rule.status, None
         notes.extend(no_rule.notes)
         parts = _Parts(reply.reasoning, reply.content, reply.tool_calls)
+    kept = _sampled(reply, stretches, vocabulary, notes)
     return Plan(
-        stretches=stretches,
-        source=source,
+        stretches=stretches if kept is None else None,
+        kept=kept,
+        source=source if kept is None else IdsSource.LOGPROBS,
         status=status,
         notes=tuple(dict.fromkeys(notes)),
         reasoning=parts.reasoning,
         content=parts.content,
         tool_calls=parts.tool_calls,
     )
+
+
+def _sampled(reply: Reply, stretches: _Stretches | None, vocabulary: Vocabulary, notes: list[str]) -> list[int] | None:
+    """Ids by the split that logprobs show; None, and a note where there are any, if they do not give the text."""
+    if not reply.pieces or stretches is None:
+        return None
+    found = sampled_ids(stretches, reply.pieces, vocabulary, cut="cut_tail" in notes)
+    if isinstance(found, str):
+        notes.append(found)
+        return None
+    if "cut_tail" in notes:
+        # How the cut word was split is known now.
+        notes.remove("cut_tail")
+    return found
 
 
 @dataclass(slots=True)

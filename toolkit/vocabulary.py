@@ -193,6 +193,12 @@ class Vocabulary:
             table[token_id] = spelling.encode()
         return pa.array(table, type=pa.large_binary())
 
+    @cached_property
+    def id_of_bytes(self) -> Mapping[bytes, int]:
+        """Bytes → base id; special ids, which no text stands for, are not among them."""
+        special = set(self.special.values())
+        return {token: i for i, token in enumerate(self.base) if token and i not in special}
+
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
         """The bytes that `ids` stand for, special ids spelled out.
 

@@ -118,3 +118,33 @@ def test_a_dataset_named_twice_is_refused(run: Command, tmp_path: Path, url: str
     outcome = run("generate", "B3", "B3_x", "--url", url, root=tmp_path)
     assert outcome.code == 2
     assert "expected each of them once" in outcome.err
+
+
+def evidence_of(root: Path) -> dict[str, int]:
+    verdict = json.loads((root / "reports" / "B3" / "verdict.json").read_bytes())
+    return {name: count for name, count in verdict["evidence"].items() if count}
+
+
+def test_ids_that_follow_logprobs_are_proved_by_them(run: Command, tmp_path: Path, url: str):
+    write_prompts(tmp_path, "B3", 6)
+    (tmp_path / "tokenproof.toml").write_text(f'[endpoints.openrouter]\nurl = "{url}"\nlogprobs = true\n')
+    assert run("generate", "B3", root=tmp_path).code == 0
+    outcome = run("audit", "B3", root=tmp_path)
+    assert outcome.code == 0, outcome.out
+    assert evidence_of(tmp_path) == {"logprobs": 6}
+
+
+def test_streamed_logprobs_of_an_engine_that_gives_no_ids(
+    run: Command, tmp_path: Path, kimi: Contract, vocabulary: Vocabulary
+):
+    write_prompts(tmp_path, "B3", 6)
+    with in_thread(serving(kimi, vocabulary, Scenario(engine="vllm"))) as base:
+        (tmp_path / "tokenproof.toml").write_text(
+            f'[endpoints.local]\napi = "chat"\nurl = "{base}/v1"\nsource = "vllm"\nids = "off"\nlogprobs = true\n'
+            'stream = true\n[datasets.B3]\nendpoint = "local"\n'
+        )
+        assert run("generate", "B3", "--no-preflight", root=tmp_path).code == 0
+    outcome = run("audit", "B3", root=tmp_path)
+    # The ids are known, but from an engine there is better to be had, and the shipped suite asks for it.
+    assert (outcome.code, "engine_ids" in outcome.out) == (1, True)
+    assert evidence_of(tmp_path) == {"logprobs": 6}

@@ -49,6 +49,7 @@ class Asked:
         shows_reasoning: False where the request asked to withhold the reasoning's text.
         speaker: `session_id` and `user`, as sent.
         returns_ids: Whether the request asked an engine for ids (`return_token_ids`).
+        shows_logprobs: Whether each sampled token is shown (`logprobs`).
         includes_usage: Whether a stream of an engine ends with usage (`stream_options.include_usage`).
     """
 
@@ -66,6 +67,7 @@ class Asked:
     routing: Routing
     speaker: tuple[str | None, str | None] = (None, None)
     returns_ids: bool = False
+    shows_logprobs: bool = False
     includes_usage: bool = False
 
     def identity_of(self, key: str) -> str:
@@ -110,6 +112,7 @@ def read_request(body: Json, contract: Contract) -> Asked:
         routing=read_routing(body.get("provider"), max_tokens=max_tokens, parameters=parameters),
         speaker=(_text(body, "session_id", _MAX_SESSION_CHARS), _text(body, "user")),
         returns_ids=flag_of(body, "return_token_ids", False),
+        shows_logprobs=flag_of(body, "logprobs", False),
         includes_usage=_includes_usage(body.get("stream_options")),
     )
 

@@ -11,6 +11,7 @@ import orjson
 from toolkit.records import Json
 from toolkit.simulate.providers import SimulatedProvider
 from toolkit.simulate.shown import Body, Shown
+from toolkit.vocabulary import Vocabulary
 
 PROCESSING = b": OPENROUTER PROCESSING\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -138,6 +139,20 @@ def head_of(envelope: Envelope, kind: str) -> Body:
         "created": envelope.created,
         "model": envelope.model,
         "provider": envelope.provider,
+    }
+
+
+def logprobs_of(ids: Sequence[int], vocabulary: Vocabulary) -> Body:
+    """`logprobs` of a choice: each sampled token with its bytes, the control tokens spelled, as engines show them.
+
+    The probabilities are made up; only which tokens there are means anything.
+    """
+    pieces = (vocabulary.decode_bytes([token_id]) for token_id in ids)
+    return {
+        "content": [
+            {"token": piece.decode(errors="replace"), "bytes": list(piece), "logprob": -0.1, "top_logprobs": []}
+            for piece in pieces
+        ]
     }
 
 

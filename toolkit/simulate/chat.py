@@ -10,7 +10,7 @@ import orjson
 from toolkit.simulate.answers import Answer
 from toolkit.simulate.asked import Asked
 from toolkit.simulate.behaviours import BEHAVIOURS
-from toolkit.simulate.bodies import DONE, calls_of, steps_of
+from toolkit.simulate.bodies import DONE, calls_of, logprobs_of, steps_of
 from toolkit.simulate.defects import altered, reported
 from toolkit.simulate.engine import NAN, carried, error_event, failed, limited
 from toolkit.simulate.fate import Fate, fate_of
@@ -20,6 +20,7 @@ from toolkit.simulate.scenario import Scenario
 from toolkit.simulate.sending import Sending
 from toolkit.simulate.shown import Body, Shown, show
 from toolkit.simulate.simulation import Simulation, Turn
+from toolkit.vocabulary import Vocabulary
 
 _WITHOUT_CHOICES = ("null_choices", "no_choices", "empty_choices")
 
@@ -48,8 +49,9 @@ def play(simulation: Simulation, turn: Turn, asked: Asked, key: str) -> Sending:
     if fate.fault == "abort":
         shown = replace(shown, finish_reason="abort")
     reply = _Reply(
-        asked, scenario, fate, shown, made, prompt, reported(usage, made, fate.habits), entry.id, entry.received
-    )
+        asked, scenario, fate, shown, made, prompt, reported(usage, made, fate.habits), entry.id, entry.received,
+        simulation.vocabulary,
+    )  # fmt: skip
     body = b"".join(reply.events()) if asked.stream else orjson.dumps(reply.document())
     return carried(body, fate, scenario, stream=asked.stream, n_ids=len(made.ids))
 
@@ -94,9 +96,10 @@ class _Reply:
         usage: Body | None,
         reply_id: str,
         received: float,
+        vocabulary: Vocabulary,
     ):
         self._asked, self._scenario, self._fate = asked, scenario, fate
-        self._shown, self._made, self._usage = shown, made, usage
+        self._shown, self._made, self._usage, self._vocabulary = shown, made, usage, vocabulary
         self._prompt = None if isinstance(prompt, int) else prompt
         model = OTHER_MODEL if "other_model" in fate.habits else asked.model
         self._head: Body = {"id": reply_id, "created": int(received), "model": model}
@@ -111,7 +114,8 @@ class _Reply:
         message[self._scenario.reasoning_field] = shown.reasoning
         if shown.tool_calls:
             message["tool_calls"] = [{k: v for k, v in call.items() if k != "index"} for call in calls_of(shown)]
-        choice = {"index": 0, "message": message, "logprobs": None, **self._end(), **self._ids(self._made.ids)}
+        ids = self._made.ids
+        choice = {"index": 0, "message": message, **self._logprobs(ids), **self._end(), **self._ids(ids)}
         if fault == "error_in_choice":
             choice |= {"finish_reason": "error", "error": {"code": 500, "message": "The engine failed"}}
         usage = {} if self._usage is None else {"usage": self._usage}
@@ -135,7 +139,8 @@ class _Reply:
             # Ids are spread over the deltas; only their sum means anything, as on a real server.
             run = ids[len(ids) * i // len(steps) : len(ids) * (i + 1) // len(steps)]
             last = self._end() if i == len(steps) - 1 and sent == len(steps) else {"finish_reason": None}
-            yield _event({**head, "choices": [{"index": 0, "delta": step, "logprobs": None, **last, **self._ids(run)}]})
+            choice = {"index": 0, "delta": step, **self._logprobs(run), **last, **self._ids(run)}
+            yield _event({**head, "choices": [choice]})
         if fault in ("error_in_stream", "error_in_choice"):
             yield error_event("The engine failed")
             return
@@ -163,6 +168,9 @@ class _Reply:
         if not self._asked.returns_ids:
             return {}
         return {"token_ids": None if "ids_null" in self._fate.habits else ids}
+
+    def _logprobs(self, ids: tuple[int, ...]) -> Body:
+        return {"logprobs": logprobs_of(ids, self._vocabulary) if self._asked.shows_logprobs and ids else None}
 
     def _prompt_ids(self) -> Body:
         return {"prompt_token_ids": self._prompt} if self._asked.returns_ids else {}

@@ -12,7 +12,7 @@ import orjson
 from toolkit.simulate.answers import Answer
 from toolkit.simulate.asked import Asked
 from toolkit.simulate.behaviours import BEHAVIOURS
-from toolkit.simulate.bodies import BLANK_LINES, DONE, PROCESSING, Envelope, body_of, deltas_of, events_of
+from toolkit.simulate.bodies import BLANK_LINES, DONE, PROCESSING, Envelope, body_of, deltas_of, events_of, logprobs_of
 from toolkit.simulate.defects import altered, reported
 from toolkit.simulate.draws import Draws
 from toolkit.simulate.fate import Fate, fate_of
@@ -200,7 +200,10 @@ def _carried(
     if asked.stream:
         body, early = _events(reply, fate, shown, told), PROCESSING
     else:
-        body, early = orjson.dumps(_document(reply, fate, shown, told)), b""
+        document = _document(reply, fate, shown, told)
+        if asked.shows_logprobs:
+            document["choices"][0]["logprobs"] = logprobs_of(made.ids, simulation.vocabulary)
+        body, early = orjson.dumps(document), b""
         thinking_s, answering_s = thinking_s + answering_s, 0.0
         early = BLANK_LINES if "blank_lines" in fate.habits else b""
     if fault == "no_choices_charged":
