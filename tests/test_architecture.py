@@ -58,6 +58,7 @@ LAYERS = {
     "toolkit.simulate": 10,
     "toolkit.manifest": 11,
     "toolkit.standing": 11,
+    "toolkit.screening": 11,
     "toolkit.merge": 12,
     "toolkit.cli": 13,
     "toolkit.__main__": 14,

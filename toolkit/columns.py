@@ -374,6 +374,14 @@ QUARANTINE_COLUMNS: tuple[Column, ...] = (
     Column("reasons", pa.list_(pa.string()), "", "ids of the critical expectations that the row fails"),
 )
 
+OVERLAP_COLUMNS: tuple[Column, ...] = (
+    Column("row_key", pa.string(), "", "as in the shard"),
+    Column("sample_id", pa.string(), "", "as in the shard"),
+    Column("turn", pa.int32(), "", "as in the shard"),
+    Column("sample_index", pa.int32(), "", "as in the shard"),
+    Column("stretches", pa.int32(), "", "stretches of 13 words that also stand in an evaluation prompt"),
+)
+
 TRAIN_COLUMNS: tuple[Column, ...] = (
     Column("id", pa.string(), "", "dataset/sample_id/turn/sample_index"),
     Column("row_key", pa.string(), "", "as in the shard"),
@@ -416,3 +424,4 @@ JUDGED_SCHEMA = schema_of((*FACT_COLUMNS, *JUDGED_COLUMNS))
 PROVIDERS_SCHEMA = schema_of(PROVIDER_COLUMNS)
 QUARANTINE_SCHEMA = schema_of(QUARANTINE_COLUMNS)
 TRAIN_SCHEMA = schema_of(TRAIN_COLUMNS)
+OVERLAP_SCHEMA = schema_of(OVERLAP_COLUMNS)

@@ -14,12 +14,24 @@ from typing import NoReturn, cast
 
 import typer
 
-from toolkit.cli import audit, contract, discard, generate, importing, merge, preflight, rebuild, simulate, status
+from toolkit.cli import (
+    audit,
+    contract,
+    discard,
+    generate,
+    importing,
+    merge,
+    preflight,
+    rebuild,
+    screen,
+    simulate,
+    status,
+)
 from toolkit.cli.app import app, print_json, printable
 from toolkit.cli.streams import standard_streams
 from toolkit.errors import EXIT_INCOMPLETE, EXIT_PASSED, EXIT_USAGE, StoreError, TokenproofError, UsageError
 
-COMMANDS = (preflight, generate, status, importing, audit, merge, discard, rebuild, contract, simulate)
+COMMANDS = (preflight, generate, status, importing, audit, merge, discard, rebuild, screen, contract, simulate)
 """Importing a module registers its commands, in this order."""
 
 _PROGRAM = "tokenproof"

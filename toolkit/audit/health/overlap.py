@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.errors import ConfigError
+from toolkit.errors import ConfigError, StoreError
 from toolkit.records import Json
 from toolkit.store.files import read_bytes
 
@@ -42,23 +42,34 @@ class EvaluationGrams:
     too_short: int
 
 
-def read_evaluation(path: Path) -> EvaluationGrams:
-    """Prompts of a file.
+def read_evaluation(*paths: Path) -> EvaluationGrams:
+    """Prompts of files.
 
     Args:
-        path: JSON lines (.jsonl: strings, or objects with `messages` or one of prompt, question, problem, instruction,
+        paths: JSON lines (.jsonl: strings, or objects with `messages` or one of prompt, question, problem, instruction,
             input, text, content, query), or plain text, in which empty lines stand between prompts.
 
     Raises:
-        ConfigError: a line has no text, or no prompt is long enough to be looked for.
-        StoreError: it cannot be read.
+        ConfigError: a file cannot be read, a line has no text, or a file has no prompt that is long enough to be
+            looked for.
     """
+    parts = [evaluation_grams(_prompts_in(path), path.name) for path in paths]
+    return EvaluationGrams(
+        np.unique(np.concatenate([part.hashes for part in parts])),
+        sum(part.prompts for part in parts),
+        sum(part.too_short for part in parts),
+    )
+
+
+def _prompts_in(path: Path) -> list[str]:
     try:
         text = read_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path.name}: expected UTF-8, found another byte at {error.start:,}") from None
+    except StoreError as error:
+        raise ConfigError(str(error)) from None
     if path.suffix != ".jsonl":
-        return evaluation_grams([part for part in text.replace("\r\n", "\n").split("\n\n") if part.strip()], path.name)
+        return [part for part in text.replace("\r\n", "\n").split("\n\n") if part.strip()]
     faults: list[str] = []
     prompts: list[str] = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -69,7 +80,7 @@ def read_evaluation(path: Path) -> EvaluationGrams:
                 faults.append(f"{path.name}: line {number}: expected a prompt ({', '.join(_TEXT_KEYS)} or messages)")
     if faults:
         raise ConfigError("\n".join(faults[:_SHOWN_FAULTS]))
-    return evaluation_grams(prompts, path.name)
+    return prompts
 
 
 def evaluation_grams(prompts: Sequence[str], where: str) -> EvaluationGrams:
