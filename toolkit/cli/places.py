@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +22,11 @@ def workspace_of(root: Path) -> Workspace:
         ConfigError: it is no folder.
     """
     from toolkit.errors import ConfigError
+    from toolkit.store.remote import is_remote
     from toolkit.store.workspace import Workspace
 
+    if is_remote(root):
+        raise ConfigError(f"--root {str(root)[:200]}: expected a local folder: this command works on nothing else")
     try:
         if root.is_dir():
             return Workspace(root)
@@ -29,6 +34,28 @@ def workspace_of(root: Path) -> Workspace:
     except OSError as error:
         found = error.strerror or str(error)
     raise ConfigError(f"--root {str(root)[:200]}: expected a folder, found {found}")
+
+
+@contextmanager
+def opened(root: Path, dataset: str | None, *, writes: bool = False) -> Iterator[Workspace]:
+    """The workspace in a folder, or one in object storage for as long as a stage works on it.
+
+    Args:
+        root: The folder, or s3://BUCKET/FOLDER.
+        dataset: The one dataset that is needed, or a unique beginning of its name; None for all.
+        writes: Facts, reports and the verdict are made anew, and put back where the workspace lies.
+
+    Raises:
+        ConfigError: it is none, or there is no such dataset.
+        StoreError: something cannot be fetched or put back.
+    """
+    from toolkit.store.remote import fetched, is_remote, place_of
+
+    if not is_remote(root):
+        yield workspace_of(root)
+        return
+    with fetched(place_of(root), dataset, writes=writes) as folder:
+        yield workspace_of(folder)
 
 
 def settings_of(workspace: Workspace) -> Settings:

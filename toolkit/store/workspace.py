@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,20 +104,13 @@ class Workspace:
             ConfigError: none, or several.
             StoreError: datasets/ cannot be read.
         """
-        exact = self.dataset_named(prefix)
+        self.dataset_named(prefix)
         names = self.dataset_names()
-        if prefix in names:
-            return exact
-        matches = [name for name in names if name.startswith(prefix)]
-        if len(matches) == 1:
-            return self.dataset_named(matches[0])
-        if matches:
-            raise ConfigError(f"dataset {prefix!r}: expected one, found {len(matches)}: {_some(matches)}")
         if not names and not self.datasets.is_dir():
             raise ConfigError(
                 f"dataset {prefix!r}: {self.datasets} is missing; expected a folder for each dataset in it"
             )
-        raise ConfigError(f"dataset {prefix!r}: no such folder in {self.datasets}; found {_some(names)}")
+        return self.dataset_named(choose_name(prefix, names, str(self.datasets)))
 
     def dataset_names(self) -> list[str]:
         """All datasets, sorted by name.
@@ -135,6 +129,22 @@ class Workspace:
             raise StoreError(f"{self.datasets}: cannot be read: {error.strerror or error}") from None
 
 
+def choose_name(prefix: str, names: Sequence[str], where: str) -> str:
+    """The name that is `prefix`, or the only one that begins so; `where` says in messages where they stand.
+
+    Raises:
+        ConfigError: none, or several.
+    """
+    if prefix in names:
+        return prefix
+    matches = [name for name in names if name.startswith(prefix)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise ConfigError(f"dataset {prefix!r}: expected one, found {len(matches)}: {_some(matches)}")
+    raise ConfigError(f"dataset {prefix!r}: no such folder in {where}; found {_some(names)}")
+
+
 def _name_fault(name: str) -> str | None:
     """Why no dataset can be called `name`; None where one can."""
     if not name or name.startswith(".") or "/" in name or "\\" in name:
@@ -145,7 +155,7 @@ def _name_fault(name: str) -> str | None:
     return f"of at most {_LONGEST_NAME} bytes, found {size:,}" if size > _LONGEST_NAME else None
 
 
-def _some(names: list[str], shown: int = 20) -> str:
+def _some(names: Sequence[str], shown: int = 20) -> str:
     """Names for a message, which a folder of thousands does not make unreadable."""
     more = len(names) - shown
     return (", ".join(names[:shown]) or "none") + (f" and {more:,} more" if more > 0 else "")

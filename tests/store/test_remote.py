@@ -1,0 +1,171 @@
+"""Workspaces in object storage, against a real S3 server on loopback."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow.fs import S3FileSystem
+
+from toolkit.errors import ConfigError, StoreError
+from toolkit.store.remote import Bucket, Place, fetched, is_remote, place_of
+
+moto_server = pytest.importorskip("moto.server")
+PLACE = Place("proofs", "team/w")
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def files(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name, value in {
+        "AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    files = S3FileSystem(
+        endpoint_override=endpoint.removeprefix("http://"), scheme="http", region="us-east-1", access_key="testing",
+        secret_key="testing", allow_bucket_creation=True, allow_bucket_deletion=True,
+    )  # fmt: skip
+    files.create_dir("proofs")
+    yield files
+    files.delete_dir("proofs")
+
+
+def put(files: Any, name: str, content: bytes) -> None:
+    with files.open_output_stream(f"proofs/team/w/{name}") as stream:
+        stream.write(content)
+
+
+def stored(files: Any) -> dict[str, bytes]:
+    bucket = Bucket(PLACE)
+    found = {}
+    for name in bucket.names(""):
+        with files.open_input_stream(f"proofs/team/w/{name}") as stream:
+            found[name] = stream.read()
+    return found
+
+
+@pytest.fixture
+def workspace(files: Any) -> Any:
+    put(files, "tokenproof.toml", b"# settings")
+    put(files, "expectations/own.json", b"{}")
+    put(files, "datasets/B3/shards.json", b"[]")
+    put(files, "datasets/B3/shards/part-00000.parquet", b"rows" * 1000)
+    put(files, "datasets/B4/shards.json", b"[]")
+    put(files, "reports/B3/verdict.json", b"old")
+    put(files, "reports/B3/index.html", b"old page")
+    put(files, "datasets/B3/facts/gone.parquet", b"old facts")
+    return files
+
+
+def test_places() -> None:
+    assert place_of(Path("s3://proofs/team/w/")) == PLACE == place_of("s3://proofs/team/w")
+    assert str(place_of("s3://proofs")) == "s3://proofs"
+    assert (is_remote(Path("s3://proofs")), is_remote(Path("s3"))) == (True, False)
+
+
+@pytest.mark.parametrize("root", ["s3://", "s3://A", "s3://x/../y", "s3://proofs/a//b", "s3://pro\nofs/a"])
+def test_what_is_no_place(root: str) -> None:
+    with pytest.raises(ConfigError, match="expected s3://BUCKET"):
+        place_of(root)
+
+
+def test_one_dataset_is_fetched_and_results_are_put_back(workspace: Any) -> None:
+    with fetched(PLACE, "B3", writes=True) as root:
+        assert (root / "datasets/B3/shards/part-00000.parquet").read_bytes() == b"rows" * 1000
+        assert (root / "tokenproof.toml").is_file()
+        assert not (root / "datasets/B4").exists()
+        names = stored(workspace)
+        assert "reports/B3/verdict.json" not in names
+        assert "reports/B3/index.html" not in names
+        (root / "reports/B3/verdict.json").write_bytes(b"new")
+        (root / "reports/B3/index.html").unlink()
+        (root / "datasets/B3/facts/gone.parquet").unlink()
+        (root / "datasets/B3/facts/new.parquet").write_bytes(b"facts")
+        (root / "datasets/B3/.lock").touch()
+        (root / "datasets/B3/prompts.jsonl").write_bytes(b"not a result")
+    names = stored(workspace)
+    assert names["reports/B3/verdict.json"] == b"new"
+    assert names["datasets/B3/facts/new.parquet"] == b"facts"
+    gone = {"reports/B3/index.html", "datasets/B3/facts/gone.parquet", "datasets/B3/.lock", "datasets/B3/prompts.jsonl"}
+    assert not gone & set(names)
+
+
+def test_reading_changes_nothing(workspace: Any) -> None:
+    before = stored(workspace)
+    with fetched(PLACE, None, writes=False) as root:
+        assert (root / "datasets/B4/shards.json").is_file()
+        (root / "reports/B3/verdict.json").write_bytes(b"forged")
+    assert stored(workspace) == before
+
+
+def test_an_audit_that_fails_leaves_no_verdict_there(workspace: Any) -> None:
+    def fail() -> None:
+        with fetched(PLACE, "B3", writes=True) as root:
+            (root / "reports/B3/verdict.json").unlink()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert "reports/B3/verdict.json" not in stored(workspace)
+
+
+def test_a_unique_beginning_of_a_name_is_enough(workspace: Any) -> None:
+    put(workspace, "datasets/C1_code/shards.json", b"[]")
+    with fetched(PLACE, "C", writes=False) as root:
+        assert [path.name for path in (root / "datasets").iterdir()] == ["C1_code"]
+    with pytest.raises(ConfigError, match="expected one, found 2"), fetched(PLACE, "B", writes=False):
+        raise AssertionError
+
+
+def test_a_stage_that_did_not_begin_leaves_all_as_it_was_but_withdrawn(workspace: Any) -> None:
+    with pytest.raises(RuntimeError), fetched(PLACE, "B3", writes=True):
+        raise RuntimeError
+    names = stored(workspace)
+    assert (names["reports/B3/verdict.json"], names["reports/B3/index.html"]) == (b"old", b"old page")
+
+
+def test_the_verdict_is_put_last(workspace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    put_one = Bucket._put
+
+    def noted(self: Bucket, path: Path, name: str) -> None:
+        order.append(name)
+        put_one(self, path, name)
+
+    monkeypatch.setattr(Bucket, "_put", noted)
+    with fetched(PLACE, "B3", writes=True) as root:
+        for name in ("verdict.json", "index.html", "quarantine.parquet", "a.txt"):
+            (root / "reports/B3" / name).write_bytes(b"1")
+    assert order[-1] == "reports/B3/verdict.json"
+    assert len(order) == 4
+
+
+def test_names_that_lead_outside_are_refused(workspace: Any) -> None:
+    put(workspace, "datasets/B3/..\\..\\x", b"1")
+    with pytest.raises(StoreError, match="expected a name that a file can have"), fetched(PLACE, "B3", writes=False):
+        raise AssertionError
+
+
+def test_what_cannot_be_reached_is_named(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="no such folder"), fetched(Place("proofs", "empty"), "B3", writes=False):
+        raise AssertionError
+    with pytest.raises(StoreError, match="s3://elsewhere"), fetched(Place("elsewhere", ""), "B3", writes=True):
+        raise AssertionError
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
+    with pytest.raises(StoreError, match="cannot be listed") as told, fetched(PLACE, "B3", writes=False):
+        raise AssertionError
+    assert "testing" not in str(told.value)
