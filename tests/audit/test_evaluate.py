@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 
+from toolkit.audit.expectation_types import DATASET_TYPES, ROW_TYPES
 from toolkit.audit.gx import build
-from toolkit.audit.gx.columns import DATASET_TYPES, ROW_TYPES
 from toolkit.audit.gx.evaluate import MAX_EXAMPLES, Evaluation, check_suite, evaluate
 from toolkit.audit.suite import Suite, parse_suite, read_suite, shipped_suite
 from toolkit.columns import HEALTH_COLUMNS, JUDGED_SCHEMA
@@ -352,8 +353,15 @@ def test_all_failing_rows_are_listed(kimi_suite: Suite) -> None:
 
 MIXED = facts_of(
     {"n_ids": 1, "provider": "A", "provider_allowed": True, "cost_usd": 0.5},
-    {"n_ids": None, "provider": None, "provider_allowed": None, "cost_usd": None},
-    {"n_ids": 3, "provider": 'it\'s "B"', "provider_allowed": False, "cost_usd": 2.0, "turn": 1},
+    {"n_ids": None, "provider": None, "provider_allowed": None, "cost_usd": None, "notes": []},
+    {
+        "n_ids": 3,
+        "provider": 'it\'s "B"',
+        "provider_allowed": False,
+        "cost_usd": 2.0,
+        "turn": 1,
+        "notes": ["x", "assumed_mode"],
+    },
     {"n_ids": 3, "provider": "A", "provider_allowed": True, "cost_usd": 0.5, "truncated": True},
 )
 IS_ALLOWED = comparison("provider_allowed", "==", True)
@@ -427,6 +435,31 @@ ROWWISE: Mapping[str, tuple[dict[str, Any], list[int], int]] = {
         [2],
         3,
     ),
+    "column_values_to_be_dateutil_parseable": ({"column": "finish_reason"}, [0, 1, 2, 3], 4),
+    "column_values_to_match_strftime_format": (
+        {"column": "finish_reason", "strftime_format": "%Y"},
+        [0, 1, 2, 3],
+        4,
+    ),
+    "column_values_to_match_json_schema": ({"column": "provider", "json_schema": {"type": "string"}}, [0, 2, 3], 3),
+    "column_values_to_match_like_pattern": ({"column": "provider", "like_pattern": "A%"}, [2], 3),
+    "column_values_to_not_match_like_pattern": ({"column": "provider", "like_pattern": "_"}, [0, 3], 3),
+    "column_values_to_match_like_pattern_list": ({"column": "provider", "like_pattern_list": ["A", "Z%"]}, [2], 3),
+    "column_values_to_not_match_like_pattern_list": (
+        {"column": "provider", "like_pattern_list": ["A", "Z%"]},
+        [0, 3],
+        3,
+    ),
+    "column_values_to_be_increasing": ({"column": "n_ids", "strictly": True}, [3], 3),
+    "column_values_to_be_decreasing": ({"column": "n_ids"}, [2], 3),
+    "column_value_z_scores_to_be_less_than": ({"column": "n_ids", "threshold": 1, "double_sided": True}, [0], 3),
+    "column_values_to_not_be_outliers": ({"column": "n_ids", "method": "iqr", "multiplier": 0.5}, [0], 3),
+    "multicolumn_values_to_be_equal": ({"column_list": ["n_ids", "row_index"]}, [0, 2], 3),
+    "column_list_lengths_to_be_between": ({"column": "notes", "min_value": 1}, [1], 4),
+    "column_list_first_elements_to_be_in_set": ({"column": "notes", "value_set": ["assumed_mode"]}, [1, 2], 4),
+    "column_list_last_elements_to_be_in_set": ({"column": "notes", "value_set": ["assumed_mode"]}, [1], 4),
+    "column_lists_to_contain": ({"column": "notes", "element": "assumed_mode"}, [1], 4),
+    "column_list_element_counts_to_be_between": ({"column": "notes", "element": "x", "max_value": 0}, [2], 4),
     "multicolumn_sum_to_equal": ({"column_list": ["n_ids", "turn"], "sum_total": 3}, [0, 2], 3),
     "select_column_values_to_be_unique_within_record": ({"column_list": ["n_ids", "row_index"]}, [3], 3),
     "compound_columns_to_be_unique": ({"column_list": ["provider", "provider_allowed", "turn"]}, [0, 3], 4),
@@ -464,6 +497,10 @@ DATASETWISE: Mapping[str, tuple[dict[str, Any], str]] = {
     "column_distinct_values_to_be_in_set": ({**NUMBERS, "value_set": [1, 2]}, "1 outside the set"),
     "column_distinct_values_to_contain_set": ({**NUMBERS, "value_set": [1, 2]}, "1 missing"),
     "column_distinct_values_to_equal_set": ({**NUMBERS, "value_set": [1, 2]}, "1 outside the set, 1 missing"),
+    "column_kl_divergence_to_be_less_than": (
+        {**NUMBERS, "threshold": 0.1, "partition_object": {"values": [1, 3], "weights": [0.9, 0.1]}},
+        "0.933663",
+    ),
     "column_most_common_value_to_be_in_set": ({**NUMBERS, "value_set": [1]}, "[3]"),
 }
 
@@ -531,10 +568,27 @@ def test_a_missing_column_is_an_error_and_fails() -> None:
 
 def test_an_expectation_that_raises_is_an_error_and_fails() -> None:
     suite = one("expect_column_quantile_values_to_be_between", **DATASETWISE["column_quantile_values_to_be_between"][0])
-    (result,) = evaluate(suite, facts_of({"n_ids": None})).results
+    facts = facts_of({})
+    texts = facts.set_column(facts.schema.get_field_index("n_ids"), "n_ids", pa.array(["40"]))
+    (result,) = evaluate(suite, texts).results
     assert (result.success, result.observed) == (False, None)
-    assert result.error is not None
-    assert "NAType" in result.error
+    assert result.error == "expected a column of numbers, found 'n_ids': String"
+
+
+def test_quantiles_of_no_value_fail() -> None:
+    suite = one("expect_column_quantile_values_to_be_between", **DATASETWISE["column_quantile_values_to_be_between"][0])
+    (result,) = evaluate(suite, facts_of({"n_ids": None})).results
+    assert (result.success, result.error) == (False, None)
+
+
+def test_a_frame_gives_what_a_table_gives(kimi_suite: Suite) -> None:
+    table = facts_of(*(bad for _, bad in ONE_BAD_ROW))
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    ours, theirs = evaluate(kimi_suite, frame.lazy()), evaluate(kimi_suite, table)
+    assert ours.results == theirs.results
+    for name, positions in ours.failing.items():
+        np.testing.assert_array_equal(positions, theirs.failing[name])
 
 
 # --- what Great Expectations is asked before ----------------------------------------------------
@@ -549,7 +603,7 @@ def test_an_expectation_that_raises_is_an_error_and_fails() -> None:
         ),
         (
             {"type": "expect_column_type_to_be", "kwargs": {"column": "turn", "type_": "int"}},
-            "type 'expect_column_type_to_be' is not evaluated over facts",
+            "type 'expect_column_type_to_be' is not evaluated over facts: it compares names of another engine's types",
         ),
         (
             {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "turn", "mostli": 1}},

@@ -27,8 +27,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from toolkit.audit.gx.columns import ROW_TYPES, SCHEMAS, Table, did_you_mean, kwargs_faults, named_columns, show
-from toolkit.audit.gx.conditions import condition_columns, condition_faults, condition_words
+from toolkit.audit.suite_columns import (
+    ROW_TYPES,
+    SCHEMAS,
+    Table,
+    did_you_mean,
+    for_each_faults,
+    kwargs_faults,
+    named_columns,
+    show,
+)
+from toolkit.audit.suite_conditions import condition_columns, condition_faults, condition_words
 from toolkit.errors import ConfigError, SuiteError
 from toolkit.records import DEFAULT_MAX_QUARANTINED_SHARE, Json, Severity
 from toolkit.store.files import read_regular
@@ -59,6 +68,7 @@ class Expectation:
         says: One sentence for reports: what must hold.
         wrong: One sentence for reports: what is wrong where it fails; None where the file gives none.
         why: The reason for `mostly` and severity, where the file gives one.
+        for_each: Columns: each group of their values is judged by itself (`toolkit.audit.suite_groups`).
     """
 
     id: str
@@ -70,6 +80,7 @@ class Expectation:
     says: str
     why: str | None
     wrong: str | None = None
+    for_each: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -235,7 +246,7 @@ def _expectation_faults(item: Json, table: Table) -> Iterator[str]:
         yield f"type: expected the name of an expectation, found {show(type_name)}"
     if "severity" in item and item["severity"] not in tuple(Severity):
         yield f"severity: expected {', '.join(Severity)}, found {show(item['severity'])}"
-    yield from _meta_faults(item.get("meta", {}))
+    yield from _meta_faults(item.get("meta", {}), table)
     kwargs = item.get("kwargs", {})
     if not isinstance(kwargs, dict):
         yield f"kwargs: expected an object, found {show(kwargs)}"
@@ -255,7 +266,7 @@ def _expectation_faults(item: Json, table: Table) -> Iterator[str]:
     yield from kwargs_faults(type_name if isinstance(type_name, str) else "", kwargs, SCHEMAS[table])
 
 
-def _meta_faults(meta: Json) -> Iterator[str]:
+def _meta_faults(meta: Json, table: Table) -> Iterator[str]:
     if not isinstance(meta, dict):
         yield f"meta: expected an object, found {show(meta)}"
         return
@@ -264,6 +275,11 @@ def _meta_faults(meta: Json) -> Iterator[str]:
     for key in ("says", "wrong", "why"):
         if key in meta:
             yield from _text_fault(meta[key], f"meta.{key}")
+    if "for_each" in meta:
+        yield from for_each_faults(meta["for_each"], SCHEMAS[table])
+    for key in meta:
+        if key != "for_each" and (hint := did_you_mean(key, ["for_each"])):
+            yield f"meta: unknown key {show(key)}{hint}"
 
 
 def _id_faults(items: Iterable[Json]) -> Iterator[str]:
@@ -359,6 +375,7 @@ def _expectation(item: dict[str, Any], table: Table) -> Expectation:
         says=meta.get("says") or (description if isinstance(description, str) else None) or _sentence(item, kwargs),
         why=meta.get("why"),
         wrong=meta.get("wrong"),
+        for_each=tuple(meta.get("for_each", ())),
     )
 
 

@@ -2,18 +2,18 @@
 
 Great Expectations logs an expectation that it does not know and drops it; it reads `"3"` as 3.0 and 0.9 as 0
 where a kwarg's type asks for it. Both would check something else than was written, so the suite that it
-built is held against ours. It is imported here, on the first call: that takes seconds.
+built is held against ours.
 """
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from toolkit.audit.gx.columns import DATASET_TYPES, ROW_TYPES, did_you_mean, show
+from toolkit.audit.expectation_types import DATASET_TYPES, NOT_OF_FACTS, ROW_TYPES, UNSUPPORTED
 from toolkit.audit.suite import Expectation, Suite, place_of
+from toolkit.audit.suite_columns import did_you_mean, show
 from toolkit.errors import SuiteError
 from toolkit.records import Json, Severity
 
@@ -28,12 +28,9 @@ _BESIDE_KWARGS = frozenset({"id", "meta", "notes", "description", "severity", "r
 
 
 def load_gx() -> Any:
-    """Great Expectations, imported without its analytics and its warnings about its own imports."""
-    os.environ["GX_ANALYTICS_ENABLED"] = "False"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import great_expectations
-        import great_expectations.expectations.registry
+    """Great Expectations, with the polars engine registered."""
+    import great_expectations
+
     return great_expectations
 
 
@@ -105,6 +102,9 @@ def _refusals(expectation: Expectation) -> Iterator[str]:
 
     name = expectation.type
     supported = ROW_TYPES | DATASET_TYPES
+    if reason := UNSUPPORTED.get(name) or NOT_OF_FACTS.get(name):
+        yield f"type {name!r} is not evaluated over facts: {reason}"
+        return
     if name not in list_registered_expectation_implementations():
         yield f"unknown type {show(name)}{did_you_mean(name, supported)}"
         return

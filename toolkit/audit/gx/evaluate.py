@@ -1,8 +1,8 @@
-"""Evaluate a suite over the facts table with Great Expectations' pandas engine.
+"""Evaluate a suite over the facts table with Great Expectations, on polars.
 
-Great Expectations decides: every result here is read off an `ExpectationSuiteValidationResult`. This
-module brings the facts into a frame that keeps nulls, whole numbers and flags apart, asks for the
-positions of all failing rows, and fails whatever could not be evaluated.
+Great Expectations decides: every result here is read off an `ExpectationSuiteValidationResult`. This module gives it
+the facts as a LazyFrame, asks for the positions of all failing rows and for the first of them in the
+same pass, and fails whatever could not be evaluated.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
 
 from toolkit.audit.gx.build import build_gx_suite, check_suite, load_gx
-from toolkit.audit.gx.columns import ROW_TYPES, named_columns
+from toolkit.audit.gx.engine import PolarsExecutionEngine
+from toolkit.audit.gx.metrics import FailingRows
 from toolkit.audit.suite import Expectation, Suite
+from toolkit.audit.suite_columns import ROW_TYPES, named_columns
+from toolkit.audit.suite_groups import expanded, groupings
+from toolkit.errors import SuiteError
 from toolkit.records import ExpectationResult, Json
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["MAX_EXAMPLES", "Evaluation", "check_suite", "evaluate"]
 
@@ -34,6 +36,7 @@ _MAX_TEXT = 200
 _MAX_ERROR = 300
 _LINES_NAMED = 5
 _EXAMPLE_COLUMNS = ("sample_id", "turn", "sample_index", "provider")
+_LINE_COLUMNS = ("name", "mode")
 _RESULT_FORMAT = {
     # COMPLETE alone lists every failing row. What else it would list is capped and slow, and not used.
     "result_format": "COMPLETE",
@@ -52,101 +55,122 @@ class Evaluation:
         results: One per expectation, in the suite's order.
         failing: Expectation id → positions of all rows of the facts table that fail it, ascending; empty
             for dataset expectations, and for those that could not be evaluated.
+        validated: Great Expectations' own `ExpectationSuiteValidationResult`; `publish` makes JSON and pages of it.
     """
 
     results: tuple[ExpectationResult, ...]
     failing: Mapping[str, Positions]
+    validated: Any
 
 
-def evaluate(suite: Suite, facts: pa.Table) -> Evaluation:
-    """Hold every row of the facts against a suite.
+def evaluate(suite: Suite, facts: pa.Table | pl.LazyFrame) -> Evaluation:
+    """Hold every row of the facts against a suite, in one pass over them.
 
     Args:
         suite: A suite as `toolkit.audit.suite.read_suite` gives it.
         facts: The table that the suite judges: the judged facts, one row per shard row, in the columns of
-            `JUDGED_SCHEMA`, or the providers table.
+            `JUDGED_SCHEMA`, or the providers table. Positions count its rows in their order, a scan's in the scan's.
 
     Returns:
         The results. An expectation that raised, and every expectation over zero rows, fails and has `error`
-        set. `element_count` counts the rows that were judged: after the row condition, without the nulls
-        that Great Expectations skips.
+        set. `element_count` counts the rows that were judged: after the row condition, without the missing
+        values that Great Expectations skips.
 
     Raises:
         SuiteError: The suite cannot be checked as written.
     """
-    gx_suite = build_gx_suite(suite)
-    if not facts.num_rows:
-        results = [_failed(expectation, _ZERO_ROWS) for expectation in suite.expectations]
-        return Evaluation(results=tuple(results), failing={result.id: _positions([]) for result in results})
-    outcomes = _validate(gx_suite, _frame_of(facts, suite))
+    frame = _frame_of(facts)
+    suite = _by_group(suite, frame)
+    validated, n_rows = _validate(build_gx_suite(suite), frame)
+    if not n_rows:
+        none = tuple(_failed(expectation, _ZERO_ROWS) for expectation in suite.expectations)
+        return Evaluation(results=none, failing={one.id: _no_positions() for one in none}, validated=validated)
+    # Great Expectations gives results in an order of its own.
+    outcomes = {outcome.expectation_config.meta["id"]: outcome for outcome in validated.results}
     results, failing = [], {}
     for expectation in suite.expectations:
-        result, positions = _read_outcome(expectation, outcomes.get(expectation.id), facts)
+        result, positions = _read_outcome(expectation, outcomes.get(expectation.id))
         results.append(result)
         failing[expectation.id] = positions
-    return Evaluation(results=tuple(results), failing=failing)
+    return Evaluation(results=tuple(results), failing=failing, validated=validated)
 
 
-def _frame_of(facts: pa.Table, suite: Suite) -> pd.DataFrame:
-    """The columns that a suite reads, as a frame whose index is the row's position in `facts`.
+def _by_group(suite: Suite, frame: pl.LazyFrame) -> Suite:
+    """The suite with `for_each` written out: one query over these columns alone, if there are any.
 
-    Nullable types throughout: NumPy's would turn whole numbers with nulls into floats, and flags with
-    nulls into objects that compare as neither true nor false. A column that is missing stays missing,
-    and Great Expectations says so.
+    Raises:
+        SuiteError: The table lacks a column of `for_each`, or has too many groups.
     """
-    import pandas as pd
+    wanted = groupings(suite)
+    if not wanted:
+        return suite
+    names = {column for columns in wanted for column in columns}
+    if missing := names - set(frame.collect_schema()):
+        raise SuiteError(f"{suite.path}: for_each: the column {sorted(missing)[0]!r} is not in the table")
+    groups = [pl.struct(columns).unique().implode().alias(str(number)) for number, columns in enumerate(wanted)]
+    found = frame.select(groups).collect(engine="streaming").row(0)
+    return expanded(
+        suite,
+        {
+            columns: [tuple(group[column] for column in columns) for group in values]
+            for columns, values in zip(wanted, found, strict=True)
+        },
+    )
 
-    types: Mapping[pa.DataType, Any] = {
-        pa.bool_(): pd.BooleanDtype(),
-        pa.int32(): pd.Int64Dtype(),
-        pa.int64(): pd.Int64Dtype(),
-        pa.float64(): pd.Float64Dtype(),
-        pa.string(): pd.StringDtype("pyarrow"),
-    }
-    read = {column for expectation in suite.expectations for column in expectation.columns}
-    # A frame without columns has no rows, and a suite may only count them.
-    names = [name for name in facts.column_names if name in read] or facts.column_names[:1]
-    frame: pd.DataFrame = facts.select(names).to_pandas(types_mapper=types.get)
-    return frame
+
+def _frame_of(facts: pa.Table | pl.LazyFrame) -> pl.LazyFrame:
+    if isinstance(facts, pl.LazyFrame):
+        return facts
+    frame = pl.from_arrow(facts)
+    assert isinstance(frame, pl.DataFrame)
+    return frame.lazy()
 
 
-def _validate(gx_suite: Any, frame: pd.DataFrame) -> Mapping[str, Any]:
-    """Our expectation ids → Great Expectations' results (which it gives in an order of its own)."""
+def _validate(gx_suite: Any, frame: pl.LazyFrame) -> tuple[Any, int]:
+    """Great Expectations' result, and the rows of the frame."""
     gx = load_gx()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         context = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = {"globally": False, "metric_calculations": False}
-        asset = context.data_sources.add_pandas("facts").add_dataframe_asset("facts")
-        batch = asset.add_batch_definition_whole_dataframe("facts").get_batch({"dataframe": frame})
-        validated = batch.validate(gx_suite, result_format=_RESULT_FORMAT)
-    return {outcome.expectation_config.meta["id"]: outcome for outcome in validated.results}
+        source = context.data_sources.add_polars("facts")
+        engine: PolarsExecutionEngine = source.get_execution_engine()
+        engine.example_columns = (*_EXAMPLE_COLUMNS, *_LINE_COLUMNS)
+        definition = source.add_lazyframe_asset("facts").add_batch_definition_whole("facts")
+        validated = definition.get_batch({"dataframe": frame}).validate(gx_suite, result_format=_RESULT_FORMAT)
+    n_rows = engine.n_rows
+    if n_rows is None:
+        n_rows = int(frame.select(pl.len()).collect(engine="streaming").item())
+    return validated, n_rows
 
 
-def _read_outcome(expectation: Expectation, outcome: Any, facts: pa.Table) -> tuple[ExpectationResult, Positions]:
+def _read_outcome(expectation: Expectation, outcome: Any) -> tuple[ExpectationResult, Positions]:
     if outcome is None:
-        return _failed(expectation, "no result from Great Expectations"), _positions([])
+        return _failed(expectation, "no result from Great Expectations"), _no_positions()
     if error := _raised(outcome.exception_info):
-        return _failed(expectation, error), _positions([])
+        return _failed(expectation, error), _no_positions()
     found: Mapping[str, Any] = outcome.result or {}
+    success = bool(outcome.success)
     if expectation.scope == "dataset" and expectation.type not in ROW_TYPES:
-        return _result(expectation, success=bool(outcome.success), observed=_observed(found)), _positions([])
-    positions = _positions(found.get("unexpected_index_list") or [])
+        return _result(expectation, success=success, observed=_observed(found)), _no_positions()
+    rows = found.get("unexpected_index_list")
     unexpected, elements = found.get("unexpected_count"), found.get("element_count")
-    if elements is None or unexpected != len(positions):
-        said = f"{unexpected} failing rows of {elements}, and the positions of {len(positions)}"
-        return _failed(expectation, f"result of Great Expectations contradicts itself: {said}"), _positions([])
+    if elements is None or not isinstance(rows, FailingRows) or unexpected != len(rows):
+        listed = len(rows) if isinstance(rows, FailingRows) else "no"
+        said = f"{unexpected} failing rows of {elements}, and the positions of {listed}"
+        return _failed(expectation, f"result of Great Expectations contradicts itself: {said}"), _no_positions()
+    first = rows.first.to_dicts()
     if expectation.scope == "dataset":
-        named = _named_lines(expectation, positions, facts)
-        return _result(expectation, success=bool(outcome.success), observed=named), _positions([])
+        named = _named_lines(expectation, first, len(rows))
+        return _result(expectation, success=success, observed=named), _no_positions()
     result = _result(
         expectation,
-        success=bool(outcome.success),
+        success=success,
         element_count=int(elements) - int(found.get("missing_count") or 0),
-        unexpected_count=len(positions),
-        examples=_examples(expectation, positions[:MAX_EXAMPLES], facts),
+        unexpected_count=len(rows),
+        examples=tuple(_example(expectation, row) for row in first[:MAX_EXAMPLES]),
     )
-    return result, positions
+    return result, rows.positions
 
 
 def _result(expectation: Expectation, *, success: bool, **measured: Any) -> ExpectationResult:
@@ -197,16 +221,14 @@ def _observed(found: Mapping[str, Any]) -> str | None:
     return text[:_MAX_TEXT]
 
 
-def _named_lines(expectation: Expectation, positions: Positions, lines: pa.Table) -> str | None:
+def _named_lines(expectation: Expectation, first: Sequence[Mapping[str, Json]], n_lines: int) -> str | None:
     """The lines of a providers table that fail, with their values: `openrouter/Chutes (thinking): 0.31`; None where
     none does."""
-    columns = dict.fromkeys(named_columns(expectation.kwargs))
-    rows = lines.select([name for name in lines.column_names if name in {"name", "mode", *columns}]).take(positions)
+    columns = list(dict.fromkeys(named_columns(expectation.kwargs)))
     told = [
-        f"{_short(row['name'])} ({_short(row['mode'])}): {_value_text(list(columns), row)}"
-        for row in rows.slice(0, _LINES_NAMED).to_pylist()
+        f"{_short(row['name'])} ({_short(row['mode'])}): {_value_text(columns, row)}" for row in first[:_LINES_NAMED]
     ]
-    more = [f"and {len(positions) - _LINES_NAMED:,} more"] if len(positions) > _LINES_NAMED else []
+    more = [f"and {n_lines - _LINES_NAMED:,} more"] if n_lines > _LINES_NAMED else []
     return "; ".join([*told, *more]) or None
 
 
@@ -214,12 +236,11 @@ def _as_json(value: object) -> Json:
     return value.item() if isinstance(value, np.generic) else str(value)
 
 
-def _examples(expectation: Expectation, positions: Positions, facts: pa.Table) -> tuple[Mapping[str, Json], ...]:
-    """The first failing rows: who they are, and the values that fail."""
-    columns = [name for name in dict.fromkeys(named_columns(expectation.kwargs)) if name in facts.column_names]
-    names = [name for name in _EXAMPLE_COLUMNS if name in facts.column_names]
-    rows = facts.select([*names, *(c for c in columns if c not in names)]).take(positions).to_pylist()
-    return tuple({name: _short(row[name]) for name in names} | {"value": _value_text(columns, row)} for row in rows)
+def _example(expectation: Expectation, row: Mapping[str, Json]) -> Mapping[str, Json]:
+    """A failing row: who it is, and the values that fail."""
+    columns = [name for name in dict.fromkeys(named_columns(expectation.kwargs)) if name in row]
+    who = {name: _short(row[name]) for name in _EXAMPLE_COLUMNS if name in row}
+    return who | {"value": _value_text(columns, row)}
 
 
 def _short(value: Json) -> Json:
@@ -242,5 +263,5 @@ def _plain_text(value: Json) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _positions(values: Sequence[int]) -> Positions:
-    return np.sort(np.asarray(values, dtype=np.int64))
+def _no_positions() -> Positions:
+    return np.empty(0, dtype=np.int64)

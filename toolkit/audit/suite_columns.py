@@ -1,9 +1,4 @@
-"""Which expectations a suite may use, and what they may ask of which column. Pure; imports no GX.
-
-The types below are those whose results on the facts table were checked against a plain count, nulls
-included. Others exist in Great Expectations, but need SQL, look at how the table is stored, or depend on
-the order of rows: `toolkit.audit.gx.build` refuses them.
-"""
+"""What the expectations of a suite may ask of which column. Pure; imports no Great Expectations."""
 
 from __future__ import annotations
 
@@ -14,6 +9,20 @@ from typing import Literal
 
 import pyarrow as pa
 
+from toolkit.audit.expectation_types import (
+    COUNTING_TYPES,
+    LIST_TYPES,
+    NUMBER_TYPES,
+    PAIR_TYPES,
+    RECORD_TYPES,
+    TEXT_TYPES,
+)
+from toolkit.audit.expectation_types import (
+    DATASET_TYPES as DATASET_TYPES,
+)
+from toolkit.audit.expectation_types import (
+    ROW_TYPES as ROW_TYPES,
+)
 from toolkit.columns import JUDGED_SCHEMA, PROVIDERS_SCHEMA
 from toolkit.records import Json
 
@@ -22,70 +31,6 @@ SCHEMAS: Mapping[Table, pa.Schema] = {"rows": JUDGED_SCHEMA, "providers": PROVID
 """The tables that a suite may judge: the judged facts, and the providers table."""
 
 Kind = Literal["whole number", "number", "flag", "text", "list"]
-
-_TEXT_TYPES = frozenset(
-    {
-        "expect_column_value_lengths_to_be_between",
-        "expect_column_value_lengths_to_equal",
-        "expect_column_values_to_be_json_parseable",
-        "expect_column_values_to_match_regex",
-        "expect_column_values_to_match_regex_list",
-        "expect_column_values_to_not_match_regex",
-        "expect_column_values_to_not_match_regex_list",
-    }
-)
-_COLUMN_TYPES = _TEXT_TYPES | {
-    "expect_column_values_to_be_between",
-    "expect_column_values_to_be_in_set",
-    "expect_column_values_to_be_null",
-    "expect_column_values_to_be_unique",
-    "expect_column_values_to_not_be_in_set",
-    "expect_column_values_to_not_be_null",
-}
-_PAIR_TYPES = frozenset(
-    {
-        "expect_column_pair_values_a_to_be_greater_than_b",
-        "expect_column_pair_values_to_be_equal",
-        "expect_column_pair_values_to_be_in_set",
-    }
-)
-_RECORD_TYPES = frozenset({"expect_multicolumn_sum_to_equal", "expect_select_column_values_to_be_unique_within_record"})
-_COUNTING_TYPES = frozenset({"expect_column_mean_to_be_between", "expect_column_sum_to_be_between"})
-_NUMBER_TYPES = _COUNTING_TYPES | {
-    "expect_column_max_to_be_between",
-    "expect_column_median_to_be_between",
-    "expect_column_min_to_be_between",
-    "expect_column_quantile_values_to_be_between",
-    "expect_column_stdev_to_be_between",
-    "expect_column_values_to_be_between",
-    "expect_multicolumn_sum_to_equal",
-    "expect_column_pair_values_a_to_be_greater_than_b",
-}
-
-ROW_TYPES = _COLUMN_TYPES | _PAIR_TYPES | _RECORD_TYPES | {"expect_compound_columns_to_be_unique"}
-"""Expectations that each row passes or fails: their failing rows are quarantined."""
-
-DATASET_TYPES = frozenset(
-    {
-        "expect_column_distinct_values_to_be_in_set",
-        "expect_column_distinct_values_to_contain_set",
-        "expect_column_distinct_values_to_equal_set",
-        "expect_column_max_to_be_between",
-        "expect_column_mean_to_be_between",
-        "expect_column_median_to_be_between",
-        "expect_column_min_to_be_between",
-        "expect_column_most_common_value_to_be_in_set",
-        "expect_column_proportion_of_non_null_values_to_be_between",
-        "expect_column_proportion_of_unique_values_to_be_between",
-        "expect_column_quantile_values_to_be_between",
-        "expect_column_stdev_to_be_between",
-        "expect_column_sum_to_be_between",
-        "expect_column_unique_value_count_to_be_between",
-        "expect_table_row_count_to_be_between",
-        "expect_table_row_count_to_equal",
-    }
-)
-"""Expectations of the table as a whole."""
 
 _ALLOWED_VALUES: Mapping[Kind, tuple[type, ...]] = {
     "whole number": (int, float),
@@ -145,14 +90,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def column_fault(name: Json, schema: pa.Schema = JUDGED_SCHEMA) -> str | None:
-    """What is wrong with a column's name, or None."""
+def column_fault(name: Json, schema: pa.Schema = JUDGED_SCHEMA, *, lists: bool = False) -> str | None:
+    """What is wrong with a column's name, or None; `lists`: whether one of lists is wanted."""
     if not isinstance(name, str):
         return f"expected the name of a column, found {show(name)}"
     if name not in schema.names:
         return f"unknown column {show(name)}{did_you_mean(name, schema.names)}"
-    if kind_of(name, schema) == "list":
-        return f"column {name!r} holds lists, which expectations cannot compare"
+    kind = kind_of(name, schema)
+    if lists and kind != "list":
+        return f"expected a column of lists, found {name!r}, a {kind}"
+    if not lists and kind == "list":
+        return f"column {name!r} holds lists, which this expectation cannot compare"
     return None
 
 
@@ -170,16 +118,21 @@ def kwargs_faults(type_name: str, kwargs: Mapping[str, Json], schema: pa.Schema 
     """
     if "column_list" in kwargs and not (isinstance(kwargs["column_list"], list) and kwargs["column_list"]):
         yield f"kwargs.column_list: expected a list of columns, found {show(kwargs['column_list'])}"
-    faults = [fault for name in named_columns(kwargs) if (fault := column_fault(name, schema))]
+    lists = type_name in LIST_TYPES
+    faults = [fault for name in named_columns(kwargs) if (fault := column_fault(name, schema, lists=lists))]
     yield from (f"kwargs: {fault}" for fault in faults)
     for key, value in kwargs.items():
         if value is None and key not in ("row_condition", "condition_parser"):
             yield f"kwargs.{key}: expected a value, found null (GX would take it as 'not asked')"
     if type_name.endswith("_to_be_between") and "quantile" not in type_name:
         yield from _bound_faults(kwargs)
-    if "value_set" in kwargs:
+    if lists:
+        yield from _element_faults(kwargs, schema, check_values=not faults)
+    elif "value_set" in kwargs:
         yield from _value_set_faults(kwargs, schema, check_values=not faults)
     yield from _regex_faults(kwargs)
+    if "kl_divergence" in type_name and "partition_object" not in kwargs:
+        yield "kwargs.partition_object: expected what to compare with, found none: a column never differs from itself"
     if not faults:
         yield from _kind_faults(type_name, kwargs, schema)
         yield from _missing_value_faults(type_name, kwargs, schema)
@@ -204,6 +157,34 @@ def _value_set_faults(kwargs: Mapping[str, Json], schema: pa.Schema, *, check_va
                 yield f"kwargs.value_set: expected {wanted_value(column, schema)}, found {show(value)}"
 
 
+def _element_faults(kwargs: Mapping[str, Json], schema: pa.Schema, *, check_values: bool) -> Iterator[str]:
+    """Elements that no list of the column can hold."""
+    values = kwargs.get("value_set", [kwargs["element"]] if "element" in kwargs else None)
+    if "value_set" in kwargs and (not isinstance(values, list) or not values):
+        yield f"kwargs.value_set: expected a list of values, found {show(values)}"
+    elif check_values and values is not None:
+        inner = pa.schema([schema.field(kwargs["column"]).type.value_field.with_name("element")])
+        yield from (
+            f"kwargs: expected {wanted_value('element', inner)}, found {show(value)}"
+            for value in values
+            if not fits(value, "element", inner)
+        )
+
+
+def for_each_faults(names: Json, schema: pa.Schema = JUDGED_SCHEMA) -> Iterator[str]:
+    """What is wrong with a `meta.for_each`, one sentence each."""
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        yield f"meta.for_each: expected a list of columns, found {show(names)}"
+        return
+    if len(set(names)) != len(names):
+        yield f"meta.for_each: expected each column once, found {show(names)}"
+    for name in names:
+        if fault := column_fault(name, schema):
+            yield f"meta.for_each: {fault}"
+        elif kind_of(name, schema) == "number":
+            yield f"meta.for_each: expected a column of text, flags or whole numbers, found {name!r}, a number"
+
+
 def _regex_faults(kwargs: Mapping[str, Json]) -> Iterator[str]:
     listed = kwargs.get("regex_list", [])
     patterns = [kwargs["regex"]] if "regex" in kwargs else []
@@ -221,16 +202,16 @@ def _regex_faults(kwargs: Mapping[str, Json]) -> Iterator[str]:
 def _kind_faults(type_name: str, kwargs: Mapping[str, Json], schema: pa.Schema) -> Iterator[str]:
     for column in named_columns(kwargs):
         kind = kind_of(column, schema)
-        if type_name in _TEXT_TYPES and kind != "text":
+        if type_name in TEXT_TYPES and kind != "text":
             yield f"kwargs: expected a column of text, found {column!r}, a {kind}"
-        numeric = kind in ("whole number", "number") or (kind == "flag" and type_name in _COUNTING_TYPES)
-        if type_name in _NUMBER_TYPES and not numeric:
+        numeric = kind in ("whole number", "number") or (kind == "flag" and type_name in COUNTING_TYPES)
+        if type_name in NUMBER_TYPES and not numeric:
             yield f"kwargs: expected a column of numbers, found {column!r}, a {kind}"
 
 
 def _missing_value_faults(type_name: str, kwargs: Mapping[str, Json], schema: pa.Schema) -> Iterator[str]:
     """Comparisons across columns have no answer where a value is null: such rows must be left out by name."""
-    wanted = {_PAIR_TYPES: "either_value_is_missing", _RECORD_TYPES: "any_value_is_missing"}
+    wanted = {PAIR_TYPES: "either_value_is_missing", RECORD_TYPES: "any_value_is_missing"}
     for types, rule in wanted.items():
         nullable = [column for column in named_columns(kwargs) if is_nullable(column, schema)]
         if type_name in types and nullable and kwargs.get("ignore_row_if") != rule:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from toolkit.audit.gx.columns import column_fault, fits, is_nullable, kind_of, show, wanted_value
+from toolkit.audit.suite_columns import column_fault, fits, is_nullable, kind_of, show, wanted_value
 from toolkit.columns import JUDGED_SCHEMA
 from toolkit.records import Json
 
