@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.rows import add_dataset, row
-from toolkit.audit.gather import SAMPLED_ROWS_PER_SHARD, carried_fault, choose_rows, gather, sample_fault
+from toolkit.audit.gather import gather
+from toolkit.audit.held_facts import SAMPLED_ROWS_PER_SHARD, carried_fault, choose_rows, sample_fault
 from toolkit.audit.measure import measure
 from toolkit.records import LiveShard
 from toolkit.store.files import sha256_of
@@ -114,7 +115,7 @@ def test_a_forged_row_of_a_large_shard_is_found_by_those_seeds_that_draw_it(
             bench.contract,
             bench.load,
             seed=seed,
-            keep=False,
+            scratch=tmp_path,
             sampled_rows=1,
             tell=bench.told.append,
         ).measured_shards
@@ -128,14 +129,14 @@ def test_a_forged_row_of_a_large_shard_is_found_by_those_seeds_that_draw_it(
     assert {seed: again(seed) == 1 for seed in drawn} == drawn
 
 
-def test_only_facts_that_are_named_are_believed(bench: Bench) -> None:
+def test_only_facts_that_are_named_are_believed(bench: Bench, tmp_path: Path) -> None:
     shards = read_live(bench.dataset).shards
     first = gather(bench.dataset, shards, bench.contract, bench.load, seed="")
     assert set(first.files) == {shard.sha256 for shard in shards}
 
     def believing(files: dict[str, str]) -> int:
         return gather(
-            bench.dataset, shards, bench.contract, bench.load, seed="", believed=files, keep=False
+            bench.dataset, shards, bench.contract, bench.load, seed="", believed=files, scratch=tmp_path
         ).measured_shards
 
     assert believing(dict(first.files)) == 0

@@ -32,7 +32,7 @@ def gathered(bench: Bench, *, text_health: bool = True) -> Gathered:
 
 
 def column(found: Gathered, name: str) -> list[object]:
-    values: list[object] = found.facts[name].to_pylist()
+    values: list[object] = found.facts.scan().collect()[name].to_list()
     return values
 
 

@@ -16,7 +16,7 @@ from toolkit.contract import Contract
 from toolkit.errors import GateClosed
 from toolkit.findings import Learned
 from toolkit.rows import RowBuilder
-from toolkit.store.shards import seal_rows
+from toolkit.store.listing import seal_rows
 from toolkit.store.verdicts import read_verdict
 from toolkit.vocabulary import Vocabulary
 

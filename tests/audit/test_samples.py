@@ -23,10 +23,20 @@ def test_two_shares(counts: tuple[int, int, int, int], z: float | None) -> None:
 
 
 def test_distance_of_distributions() -> None:
-    one, other = np.array([1.0, 2, 3, 4]), np.array([3.0, 4, 5, 6])
+    # 1, 2, 3, 4 and 3, 4, 5, 6, as counts of the values 1 to 6.
+    one, other = np.array([1, 1, 1, 1, 0, 0]), np.array([0, 0, 1, 1, 1, 1])
     assert ks_distance(one, other) == 0.5
     assert ks_distance(one, one) == 0.0
-    assert ks_distance(one, other + 100) == 1.0
+    assert ks_distance(np.array([3, 0]), np.array([0, 5])) == 1.0
+
+
+def test_the_place_of_a_change_does_not_depend_on_how_many_places_are_weighed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flags = np.random.default_rng(3).random(2_000) < np.repeat([0.1, 0.4], 1_000)
+    whole = change_point(flags, 30)
+    monkeypatch.setattr("toolkit.audit.samples._PLACES_AT_ONCE", 77)
+    assert change_point(flags, 30) == whole
 
 
 def test_the_chance_of_a_distance() -> None:

@@ -13,16 +13,19 @@ import pyarrow.parquet as pq
 
 from toolkit.audit.conclude import conclude
 from toolkit.audit.describe import describe
+from toolkit.audit.fact_files import FactFiles
 from toolkit.audit.gather import Gathered
 from toolkit.audit.recheck import Rechecker
 from toolkit.audit.run import audit
+from toolkit.audit.scratch import scratch_folder
 from toolkit.audit.suite import read_suite
 from toolkit.contract import Contract
 from toolkit.gate import OpenGate, open_gate
 from toolkit.records import Accounting, Verdict
 from toolkit.rows import RowBuilder
-from toolkit.store.facts import facts_path, read_facts, write_facts
-from toolkit.store.shards import read_live, seal_rows
+from toolkit.store.facts import facts_path, find_facts, read_facts, write_facts
+from toolkit.store.listing import seal_rows
+from toolkit.store.shards import read_live
 from toolkit.store.verdicts import read_verdict, write_quarantine, write_verdict
 from toolkit.store.workspace import Dataset, Workspace
 from toolkit.vocabulary import Vocabulary
@@ -134,24 +137,27 @@ class Bench:
     def forge_verdict(self) -> None:
         """Write the verdict and the quarantine that the kept facts give, whether they are true or not."""
         live = read_live(self.dataset)
-        kept = [read_facts(self.dataset, shard, self.contract) for shard in live.shards]
-        tables = [facts.table for facts in kept if facts is not None]
-        files = {s.sha256: facts.sha256 for s, facts in zip(live.shards, kept, strict=True) if facts is not None}
-        gathered = Gathered(facts=pa.concat_tables(tables), files=files, measured_shards=0, unreadable=())
+        found = [find_facts(self.dataset, shard, self.contract) for shard in live.shards]
+        kept = tuple(facts for facts in found if facts is not None)
+        files = {shard.sha256: facts.sha256 for shard, facts in zip(live.shards, kept, strict=True)}
+        gathered = Gathered(facts=FactFiles(kept), files=files, measured_shards=0, unreadable=())
         suites = [(read_suite(path), path) for path in self.suites]
         root = self.dataset.folder.parents[1]
-        conclusion = conclude(gathered.facts, self.contract, suites, root=root, allowed_providers=self.providers)
-        verdict = describe(
-            self.dataset,
-            live,
-            self.contract,
-            gathered,
-            conclusion,
-            self.accounting,
-            allowed_providers=self.providers,
-            prompts_sha256=None,
-            quarantine_sha256=write_quarantine(self.dataset.quarantine, conclusion.quarantine),
-        )
+        with scratch_folder(self.dataset) as scratch:
+            conclusion = conclude(
+                gathered.facts, self.contract, suites, root=root, scratch=scratch, allowed_providers=self.providers
+            )
+            verdict = describe(
+                self.dataset,
+                live,
+                self.contract,
+                gathered,
+                conclusion,
+                self.accounting,
+                allowed_providers=self.providers,
+                prompts_sha256=None,
+                quarantine_sha256=write_quarantine(self.dataset.quarantine, conclusion.quarantine),
+            )
         write_verdict(self.dataset.verdict, verdict)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from toolkit.audit.conventions import wilson_lower
+from toolkit.audit.fact_files import AT
 from toolkit.records import IdsSource
 
 MIN_ROWS = 30
@@ -85,25 +86,45 @@ class _Share:
         return self.source if self.provider is None else f"{self.source}/{self.provider}"
 
 
-def find_alterations(facts: pl.DataFrame) -> list[Alteration]:
+TRAITS_READ = ("source", "provider", "model", "mode", "ids_source", "truncated", *(trait.column for trait in TRAITS))
+"""Columns of the facts that `count_traits` reads, beside the position."""
+
+_GROUP = ("source", "provider", "model", "mode", "engine")
+
+
+def count_traits(rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """For each trait, who has it how often, of one part of a dataset: rows with `_at` and `TRAITS_READ`.
+
+    Rows with the engine's own ids are references, and are never accused: their ids do not depend on the text.
+    """
+    engine = (pl.col("ids_source") == str(IdsSource.ENGINE)).fill_null(False).alias("engine")
+    counted = []
+    for trait in TRAITS:
+        can = pl.col(trait.column).is_not_null() & (~pl.col("truncated") if trait.whole_only else pl.lit(True))
+        counted.append(
+            rows.filter(can)
+            .group_by(*_GROUP[:-1], engine)
+            .agg(
+                pl.len().cast(pl.Int64).alias("rows"),
+                pl.col(trait.column).sum().cast(pl.Int64).alias("hits"),
+                pl.col(AT).min(),
+            )
+        )
+    return counted
+
+
+def find_alterations(parts: Sequence[Sequence[pl.DataFrame]]) -> list[Alteration]:
     """Alterations of every (source, provider, model) in each mode.
 
     Args:
-        facts: Frame of facts with the columns of `TRAITS`. Rows with the engine's own ids are references, and are
-            never accused: their ids do not depend on the text.
+        parts: What `count_traits` gives of each part of a dataset.
     """
-    return [found for trait in TRAITS for found in _find(trait, _shares(facts, trait))]
-
-
-def _shares(facts: pl.DataFrame, trait: _Trait) -> list[_Share]:
-    rows = facts.filter(pl.col(trait.column).is_not_null())
-    if trait.whole_only:
-        rows = rows.filter(~pl.col("truncated"))
-    engine = (pl.col("ids_source") == str(IdsSource.ENGINE)).fill_null(False).alias("engine")
-    grouped = rows.group_by("source", "provider", "model", "mode", engine, maintain_order=True).agg(
-        pl.len().alias("rows"), pl.col(trait.column).sum().alias("hits")
-    )
-    return [_Share(*values) for values in grouped.iter_rows()]
+    found: list[Alteration] = []
+    for i, trait in enumerate(TRAITS):
+        joined = pl.concat([part[i] for part in parts])
+        added = joined.group_by(*_GROUP).agg(pl.col("rows").sum(), pl.col("hits").sum(), pl.col(AT).min()).sort(AT)
+        found += _find(trait, [_Share(*values) for values in added.drop(AT).iter_rows()])
+    return found
 
 
 def _find(trait: _Trait, shares: Sequence[_Share]) -> Iterator[Alteration]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.audit.conventions import wilson_interval
+from toolkit.audit.fact_files import Frame, collected
 from toolkit.findings import Calibration, CalibrationClass, ProbeComparison
 from toolkit.records import IdsSource
 
@@ -63,55 +64,69 @@ def text_classes(rows: pa.Table) -> pa.Array:
     return pc.cast(whole["name"].to_arrow(), pa.string())
 
 
-def calibrate(judged: pl.DataFrame) -> Calibration | None:
+def calibrate(judged: Frame) -> Calibration | None:
     """What the engine rows of a dataset say about our rules; None where no row has an engine's ids.
 
     Args:
         judged: Frame of facts; of engine rows those are used whose text is that of their ids and whose form is sound.
     """
-    engine = judged.filter(pl.col("ids_source") == str(IdsSource.ENGINE))
-    if engine.is_empty():
-        return None
-    usable = engine.filter(
+    usable = (
         pl.col("reencode_equal").is_not_null()
         & pl.col("n_reencoded_ids").is_not_null()
         & pl.col("text_equal").fill_null(False)
         & pl.col("structure").is_null()
+    ).alias("_usable")
+    agrees = pl.col("n_reencoded_ids") == pl.col("n_ids")
+    counted = collected(
+        judged.lazy()
+        .filter(pl.col("ids_source") == str(IdsSource.ENGINE))
+        .group_by(usable, "text_class")
+        .agg(
+            pl.len().cast(pl.Int64).alias("rows"),
+            pl.col("n_ids").cast(pl.Int64).sum().alias("ids"),
+            (~pl.col("reencode_equal")).sum().cast(pl.Int64).alias("differing"),
+            agrees.sum().cast(pl.Int64).alias("agreeing"),
+            (agrees & ~pl.col("reencode_equal")).sum().cast(pl.Int64).alias("wrong"),
+        )
     )
-    return Calibration(says=_sentence(usable), left_out=len(engine) - len(usable), classes=tuple(_classes(usable)))
+    if counted.is_empty():
+        return None
+    used = counted.filter("_usable")
+    left_out = int(counted["rows"].sum()) - int(used["rows"].sum())
+    return Calibration(says=_sentence(_class("all", used)), left_out=left_out, classes=tuple(_classes(used)))
 
 
-def _classes(rows: pl.DataFrame) -> Iterator[CalibrationClass]:
-    yield _class("all", rows)
+def _classes(counted: pl.DataFrame) -> Iterator[CalibrationClass]:
+    yield _class("all", counted)
     for name in CLASSES:
-        own = rows.filter(pl.col("text_class") == name)
+        own = counted.filter(pl.col("text_class") == name)
         if len(own):
             yield _class(name, own)
 
 
-def _class(name: str, rows: pl.DataFrame) -> CalibrationClass:
-    agreeing = rows.filter(pl.col("n_reencoded_ids") == pl.col("n_ids"))
-    differing = int((~rows["reencode_equal"]).sum())
-    wrong = int((~agreeing["reencode_equal"]).sum())
-    differing_low, differing_high = wilson_interval(differing, len(rows))
-    wrong_low, wrong_high = wilson_interval(wrong, len(agreeing))
+def _class(name: str, counted: pl.DataFrame) -> CalibrationClass:
+    """Lines of counts as one class."""
+    rows, ids, differing, agreeing, wrong = (
+        int(counted[column].sum()) for column in ("rows", "ids", "differing", "agreeing", "wrong")
+    )
+    differing_low, differing_high = wilson_interval(differing, rows)
+    wrong_low, wrong_high = wilson_interval(wrong, agreeing)
     return CalibrationClass(
         name=name,
-        rows=len(rows),
-        ids=int(rows["n_ids"].cast(pl.Int64).sum()),
+        rows=rows,
+        ids=ids,
         differing=differing,
         differing_low=differing_low,
         differing_high=differing_high,
-        agreeing=len(agreeing),
+        agreeing=agreeing,
         wrong=wrong,
         wrong_low=wrong_low,
         wrong_high=wrong_high,
     )
 
 
-def _sentence(rows: pl.DataFrame) -> str:
+def _sentence(found: CalibrationClass) -> str:
     """What follows for rows that are `counted`."""
-    found = _class("all", rows)
     if not found.agreeing:
         return "no engine row could be rebuilt from its own text, so nothing is known of the error of counted rows"
     return (

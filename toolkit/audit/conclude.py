@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +16,21 @@ import polars as pl
 import pyarrow as pa
 
 from toolkit.audit.drift import find_drift
-from toolkit.audit.evidence import Judged, judge
+from toolkit.audit.fact_files import AT, FactFiles, collected
+from toolkit.audit.judged_files import JudgedFiles, judge_files
 from toolkit.audit.providers import provider_table
 from toolkit.audit.suite import Suite
 from toolkit.audit.tally import standing_of_suite
-from toolkit.columns import JUDGED_SCHEMA, QUARANTINE_SCHEMA
+from toolkit.columns import QUARANTINE_SCHEMA
 from toolkit.contract import Contract
 from toolkit.findings import Finding
 from toolkit.records import Severity, SuiteRun
 
+if TYPE_CHECKING:
+    from toolkit.audit.gx.evaluate import Evaluation
+
 Positions = npt.NDArray[np.int64]
+Rows: TypeAlias = pl.LazyFrame | pa.Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,84 +38,85 @@ class Conclusion:
     """What facts say.
 
     Attributes:
-        judged: The facts as they were judged, and what was learned on the way.
-        kept: Which rows are not in quarantine, in the facts' order.
+        judged: The facts as they were judged, and what was learned on the way. They lie in the scratch folder that was
+            given, and are there as long as that is.
+        quarantined: Positions of the rows in quarantine among all rows, ascending.
         runs: Each suite with its results.
         quarantine: A table of `QUARANTINE_SCHEMA`: rows that fail a critical row expectation, in the facts' order.
         drift: What changes within the dataset.
         providers: A table of `PROVIDERS_SCHEMA`, of all rows.
+        evaluations: What Great Expectations said of all rows, one for each suite.
     """
 
-    judged: Judged
-    kept: npt.NDArray[np.bool_]
+    judged: JudgedFiles
+    quarantined: Positions
     runs: tuple[SuiteRun, ...]
     quarantine: pa.Table
     drift: tuple[Finding, ...]
     providers: pa.Table
+    evaluations: tuple[Evaluation, ...]
 
 
 def conclude(
-    facts: pa.Table,
+    facts: FactFiles,
     contract: Contract,
     suites: Sequence[tuple[Suite, Path]],
     *,
     root: Path,
+    scratch: Path,
     allowed_providers: tuple[str, ...],
+    workers: int | None = None,
 ) -> Conclusion:
     """Judge facts and hold them against suites.
 
     Args:
-        facts: A table of `FACTS_SCHEMA`: all shards of a dataset.
+        facts: Facts of all shards of a dataset.
         contract: What they were measured under.
         suites: Each suite with the file that it was read from; the same bytes twice are one suite.
         root: The workspace: files below it are named from there.
+        scratch: Folder for the judged facts.
         allowed_providers: Display names; empty = any.
+        workers: Shards that are judged side by side; None: as many as there are cores.
 
     Raises:
         SuiteError: a suite cannot be checked as written.
     """
-    judged = judge(_frame(facts), contract, allowed_providers=allowed_providers)
-    table = judged.facts.to_arrow().select(JUDGED_SCHEMA.names).cast(JUDGED_SCHEMA)
+    judged = judge_files(facts, contract, scratch, allowed_providers=allowed_providers, workers=workers)
     once = list({suite.sha256: (suite, path) for suite, path in suites}.values())
     drift = tuple(find_drift(judged.facts, contract))
     providers = provider_table(judged.facts, contract, drift)
-    runs, failing = _evaluate(once, {"rows": table, "providers": providers}, root)
-    reasons = _quarantine_reasons(runs, failing)
-    keep = np.ones(table.num_rows, dtype=bool)
-    keep[np.fromiter(reasons.keys(), dtype=np.int64, count=len(reasons))] = False
+    runs, evaluations = _evaluate(once, {"rows": judged.facts, "providers": providers}, root)
+    failing = [evaluation.failing for evaluation in evaluations]
+    positions, reasons = _quarantine_reasons(runs, failing)
+    if judged.rows and not len(positions):
+        runs = [_all_remain(run) for run in runs]
+    elif judged.rows > len(positions):
+        remaining = without_rows(judged.facts, positions)
+        left: dict[str, Rows] = {"rows": remaining, "providers": provider_table(remaining, contract, drift)}
+        runs = _evaluate_remaining(once, runs, left)
     return Conclusion(
         judged=judged,
-        kept=keep,
-        runs=tuple(
-            _evaluate_remaining(
-                once,
-                runs,
-                {
-                    "rows": table.filter(pa.array(keep)),
-                    "providers": providers
-                    if keep.all()
-                    else provider_table(judged.facts.filter(pl.Series(keep)), contract, drift),
-                },
-            )
-        ),
-        quarantine=_quarantine_table(table, reasons),
+        quarantined=positions,
+        runs=tuple(runs),
+        quarantine=_quarantine_table(judged.facts, positions, reasons),
         drift=drift,
         providers=providers,
+        evaluations=tuple(evaluations),
     )
 
 
-def _frame(facts: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(facts)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+def without_rows(facts: pl.LazyFrame, positions: Positions) -> pl.LazyFrame:
+    """A frame without the rows at these positions."""
+    gone = pl.Series(AT, positions).cast(pl.UInt32)
+    return facts.with_row_index(AT).filter(~pl.col(AT).is_in(gone.implode())).drop(AT)
 
 
 def _evaluate(
-    suites: Sequence[tuple[Suite, Path]], tables: Mapping[str, pa.Table], root: Path
-) -> tuple[list[SuiteRun], list[Mapping[str, Positions]]]:
+    suites: Sequence[tuple[Suite, Path]], tables: Mapping[str, Rows], root: Path
+) -> tuple[list[SuiteRun], list[Evaluation]]:
     from toolkit.audit.gx.evaluate import evaluate
 
-    runs, failing = [], []
+    runs, evaluations = [], []
     for suite, path in suites:
         evaluation = evaluate(suite, tables[suite.table])
         runs.append(
@@ -122,8 +129,8 @@ def _evaluate(
                 standing=standing_of_suite(suite, path),
             )
         )
-        failing.append(evaluation.failing)
-    return runs, failing
+        evaluations.append(evaluation)
+    return runs, evaluations
 
 
 def named_from(root: Path, path: Path) -> str:
@@ -134,33 +141,55 @@ def named_from(root: Path, path: Path) -> str:
         return path.name
 
 
-def _quarantine_reasons(runs: Sequence[SuiteRun], failing: Sequence[Mapping[str, Positions]]) -> dict[int, list[str]]:
-    """Row position → ids of the critical expectations that it fails, each once, in the suites' order."""
-    reasons: dict[int, dict[str, None]] = {}
-    for run, positions in zip(runs, failing, strict=True):
-        for result in run.results:
-            if result.severity is Severity.CRITICAL and result.scope == "row":
-                for position in positions[result.id].tolist():
-                    reasons.setdefault(position, {})[result.id] = None
-    return {position: list(ids) for position, ids in sorted(reasons.items())}
+def _quarantine_reasons(
+    runs: Sequence[SuiteRun], failing: Sequence[Mapping[str, Positions]]
+) -> tuple[Positions, pa.ListArray]:
+    """Positions of rows that fail a critical row expectation, ascending, and the ids of those that each fails: each
+    once, in the suites' order."""
+    asked = [
+        (result.id, positions[result.id])
+        for run, positions in zip(runs, failing, strict=True)
+        for result in run.results
+        if result.severity is Severity.CRITICAL and result.scope == "row"
+    ]
+    names = list(dict.fromkeys(name for name, _ in asked))
+    rows = np.concatenate([np.zeros(0, np.int64), *(positions for _, positions in asked)])
+    name = np.repeat([names.index(name) for name, _ in asked], [len(p) for _, p in asked]).astype(np.int64)
+    # Stable: within a row the reasons stay in the order in which they were asked.
+    order = np.argsort(rows, kind="stable")
+    pairs = rows[order] * len(names) + name[order]
+    _, first = np.unique(pairs, return_index=True)
+    kept = order[np.sort(first)]
+    positions, counts = np.unique(rows[kept], return_counts=True)
+    reasons = pa.array(names, pa.string()).take(pa.array(name[kept]))
+    offsets = pa.array(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), pa.int32())
+    return positions, pa.ListArray.from_arrays(offsets, reasons)
 
 
-def _quarantine_table(table: pa.Table, reasons: Mapping[int, Sequence[str]]) -> pa.Table:
+def _quarantine_table(facts: pl.LazyFrame, positions: Positions, reasons: pa.ListArray) -> pa.Table:
     names = [name for name in QUARANTINE_SCHEMA.names if name != "reasons"]
-    rows = table.select(names).take(pa.array(list(reasons), pa.int64()))
-    column = pa.array([list(r) for r in reasons.values()], pa.list_(pa.string()))
-    return rows.append_column("reasons", column).cast(QUARANTINE_SCHEMA)
+    wanted = pl.Series(AT, positions).cast(pl.UInt32)
+    rows = facts.select(names).with_row_index(AT).filter(pl.col(AT).is_in(wanted.implode())).drop(AT)
+    return collected(rows).to_arrow().append_column("reasons", reasons).cast(QUARANTINE_SCHEMA)
+
+
+def _all_remain(run: SuiteRun) -> SuiteRun:
+    """A run over a dataset of which no row is in quarantine: what remains is what was evaluated."""
+    results = (
+        replace(result, success_after_quarantine=result.success) if result.scope == "dataset" else result
+        for result in run.results
+    )
+    return replace(run, results=tuple(results))
 
 
 def _evaluate_remaining(
-    suites: Sequence[tuple[Suite, Path]], runs: Sequence[SuiteRun], tables: Mapping[str, pa.Table]
+    suites: Sequence[tuple[Suite, Path]], runs: Sequence[SuiteRun], tables: Mapping[str, Rows]
 ) -> list[SuiteRun]:
     """Dataset expectations once more, on the rows that would be merged.
 
-    Where none is left they are not asked: what they would say of no row is false, and the gate is closed anyway.
+    A group of `for_each` of which no row remains was not evaluated: that is a failure, as everywhere else.
+    Where none is left the caller does not ask: what they would say of no row is false, and the gate is closed anyway.
     """
-    if not tables["rows"].num_rows:
-        return list(runs)
     from toolkit.audit.gx.evaluate import evaluate
 
     again = []
@@ -169,12 +198,15 @@ def _evaluate_remaining(
         if not of_dataset:
             again.append(run)
             continue
-        results = {r.id: r for r in evaluate(replace(suite, expectations=of_dataset), tables[suite.table]).results}
+        asked = replace(suite, expectations=of_dataset)
+        results = {r.id: r for r in evaluate(asked, tables[suite.table]).results}
         again.append(
             replace(
                 run,
                 results=tuple(
-                    replace(r, success_after_quarantine=results[r.id].success) if r.id in results else r
+                    replace(r, success_after_quarantine=r.id in results and results[r.id].success)
+                    if r.scope == "dataset"
+                    else r
                     for r in run.results
                 ),
             )

@@ -14,7 +14,15 @@ from itertools import combinations
 
 import polars as pl
 
+from toolkit.audit.fact_files import AT
+from toolkit.audit.tallies import Hypothesis, Key, Lines, add_up, tally
 from toolkit.contract import Contract
+
+__all__ = [
+    "COUNTS_ALL", "MAX_RIVAL_SHARE", "MIN_EXPLAINED_SHARE", "MIN_SUPPORT", "UNKNOWN", "Excluded", "Hypothesis", "Key",
+    "Learned", "completion_hypotheses", "learn", "learn_from", "prompt_hypotheses", "reasoning_hypotheses",
+    "wilson_interval", "wilson_lower",
+]  # fmt: skip
 
 MIN_SUPPORT = 30
 """Rows that can tell a convention from "counts every id", whatever they say, before it is believed."""
@@ -27,23 +35,6 @@ MIN_EXPLAINED_SHARE = 0.5
 
 UNKNOWN = "unknown"
 COUNTS_ALL = "counts every id"
-EXAMPLES = 3
-
-Key = tuple[str, int, int]
-"""(sample_id, turn, sample_index)"""
-
-
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
-    """What a count may leave out.
-
-    Attributes:
-        name: Words for a report.
-        difference: Our number − the reported one, as this convention predicts it for a row; null where it cannot.
-    """
-
-    name: str
-    difference: pl.Expr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,40 +128,44 @@ def prompt_hypotheses(contract: Contract) -> list[Hypothesis]:
 
 
 def learn(rows: pl.DataFrame, observed: str, hypotheses: Sequence[Hypothesis]) -> Learned:
-    """The convention of one group.
+    """The convention of one group whose rows are in memory.
 
     Args:
         rows: Sound rows of one group; `observed` and the columns that the hypotheses read, and the identity columns.
         observed: Name of the column with the difference that was found; rows where it is null are left out.
         hypotheses: Simplest first; the first is "difference 0", or what stands alone without support.
     """
-    rows = rows.filter(pl.col(observed).is_not_null())
-    if rows.is_empty():
+    return learn_from(add_up([tally(rows.with_row_index(AT), (), observed, hypotheses)], ()), hypotheses)
+
+
+def learn_from(tallied: pl.DataFrame, hypotheses: Sequence[Hypothesis]) -> Learned:
+    """The convention of one group.
+
+    Args:
+        tallied: The group's lines, as `tallies.add_up` gives them.
+        hypotheses: Those that were tallied.
+    """
+    lines = Lines.of(tallied)
+    rows = int(lines.rows.sum())
+    if not rows:
         return Learned(why="no rows to compare")
-    hits = rows.select(
-        (pl.col(observed) == h.difference).fill_null(False).alias(str(i)) for i, h in enumerate(hypotheses)
-    )
-    matches = [int(hits[str(i)].sum()) for i in range(len(hypotheses))]
-    explained = int(hits.select(pl.any_horizontal(pl.all()).sum()).item())
+    matches = [lines.count(lines.hit(i)) for i in range(len(hypotheses))]
+    explained = lines.count(lines.hits != 0)
     best = max(range(len(matches)), key=lambda i: (matches[i], -i))
-    differ = (hypotheses[best].difference != hypotheses[0].difference).fill_null(False)
-    telling = rows.with_columns(differ.alias("_differ"))["_differ"]
-    why = _why_not(hits, matches, best, explained, telling)
+    why = _why_not(lines, matches, best, explained)
     if why:
-        return Learned(rows=len(rows), explained=explained, why=why, excluded=())
-    mine = hits[str(best)]
+        return Learned(rows=rows, explained=explained, why=why, excluded=())
+    mine = lines.hit(best)
     same, excluded = [], []
     for i, hypothesis in enumerate(hypotheses):
-        against = mine & ~hits[str(i)]
+        against = mine & ~lines.hit(i)
         if i != best and not against.any():
             same.append(hypothesis.name)
         elif i != best:
-            excluded.append(
-                Excluded(name=hypothesis.name, rows=int(against.sum()), examples=_examples(rows.filter(against)))
-            )
+            excluded.append(Excluded(name=hypothesis.name, rows=lines.count(against), examples=lines.named(against)))
     return Learned(
         name=hypotheses[best].name,
-        rows=len(rows),
+        rows=rows,
         support=matches[best],
         explained=explained,
         confidence=wilson_lower(matches[best], explained),
@@ -179,30 +174,27 @@ def learn(rows: pl.DataFrame, observed: str, hypotheses: Sequence[Hypothesis]) -
     )
 
 
-def _why_not(hits: pl.DataFrame, matches: Sequence[int], best: int, explained: int, telling: pl.Series) -> str:
-    """Why the best hypothesis is not believed; empty where it is. `telling`: rows of which it does not predict what
-    counting every id predicts."""
+def _why_not(lines: Lines, matches: Sequence[int], best: int, explained: int) -> str:
+    """Why the best hypothesis is not believed; empty where it is."""
+    rows = int(lines.rows.sum())
     if explained == 0:
         return "no convention explains any row"
-    if matches[best] < MIN_EXPLAINED_SHARE * len(hits):
-        return f"the best convention explains {matches[best]:,} of {len(hits):,} rows"
-    mine = hits[str(best)]
+    if matches[best] < MIN_EXPLAINED_SHARE * rows:
+        return f"the best convention explains {matches[best]:,} of {rows:,} rows"
+    mine = lines.hit(best)
     for rival in range(len(matches)):
-        theirs = hits[str(rival)]
-        only_theirs, only_mine = int((theirs & ~mine).sum()), int((mine & ~theirs).sum())
+        theirs = lines.hit(rival)
+        only_theirs, only_mine = lines.count(theirs & ~mine), lines.count(mine & ~theirs)
         if rival != best and min(only_theirs, only_mine) > MAX_RIVAL_SHARE * explained:
             return f"two conventions: {only_mine:,} rows speak for one alone and {only_theirs:,} for another"
     if best != 0:
-        told, hold = int(telling.sum()), int((mine & telling).sum())
+        telling = lines.differs(best)
+        told, hold = lines.count(telling), lines.count(mine & telling)
         if told < MIN_SUPPORT:
             return f"{told:,} rows tell it from counting every id; {MIN_SUPPORT} are needed"
         if hold < MIN_EXPLAINED_SHARE * told:
             return f"the best convention explains {hold:,} of {told:,} rows that tell it from counting every id"
     return ""
-
-
-def _examples(rows: pl.DataFrame) -> tuple[Key, ...]:
-    return tuple(rows.select("sample_id", "turn", "sample_index").head(EXAMPLES).iter_rows())
 
 
 def wilson_lower(hits: int, trials: int, z: float = 1.96) -> float:

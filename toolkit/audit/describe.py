@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -14,12 +14,14 @@ import pyarrow.compute as pc
 from toolkit import __version__
 from toolkit.audit.conclude import Conclusion
 from toolkit.audit.evidence import Convention
+from toolkit.audit.fact_files import AT, collected
 from toolkit.audit.gather import Gathered
 from toolkit.audit.learned import learned_from
+from toolkit.audit.repeats import weighted_median
 from toolkit.audit.tally import left_out_of_merge, standing_of_contract
 from toolkit.contract import Contract
 from toolkit.gate import closing_reasons
-from toolkit.records import KERNEL_VERSION, Accounting, Evidence, ProviderSummary, Verdict, storable_text
+from toolkit.records import KERNEL_VERSION, Accounting, Evidence, Json, ProviderSummary, Verdict, storable_text
 from toolkit.store.shards import LiveShards, unlisted_shards
 from toolkit.store.workspace import Dataset
 
@@ -55,8 +57,13 @@ def describe(
         prompts_sha256: Of prompts.jsonl; None where there is none.
         quarantine_sha256: Of the file that holds the conclusion's quarantine.
     """
-    judged = conclusion.judged.facts.with_columns(pl.Series("_kept", conclusion.kept))
+    judged = conclusion.judged.facts
+    gone = pl.Series(AT, conclusion.quarantined).cast(pl.UInt32)
+    marked = judged.with_row_index(AT).with_columns((~pl.col(AT).is_in(gone.implode())).alias("_kept"))
     reasons = Counter(pc.list_flatten(conclusion.quarantine["reasons"]).to_pylist())
+    summaries = _summaries(marked, conclusion.judged.conventions)
+    evidence = _count(judged, "evidence")
+    nulls = collected(judged.select(pl.col(name).null_count() for name in _REPORTED_NULLS))
     strays = tuple(storable_text(file.name) for file in unlisted_shards(dataset, live))
     verdict = Verdict(
         dataset=dataset.name,
@@ -71,21 +78,21 @@ def describe(
         shards=live.shards,
         facts=dict(gathered.files),
         suites=conclusion.runs,
-        rows=len(judged),
-        ids=int(judged["n_ids"].cast(pl.Int64).sum() or 0),
+        rows=conclusion.judged.rows,
+        ids=sum(summary.ids for summary in summaries),
         accounting=accounting,
         sources=_count(judged, "source"),
         origins=_count(judged, "origin"),
-        providers=tuple(_summaries(judged, conclusion.judged.conventions)),
-        evidence={str(e): n for e in Evidence if (n := int((judged["evidence"] == str(e)).sum()))},
+        providers=tuple(summaries),
+        evidence={str(e): evidence[e] for e in Evidence if e in evidence},
         evidence_reasons=_count(judged, "evidence_reason"),
         statuses=_count(judged, "rebuild_status"),
         notes=_count(judged.select(pl.col("notes").explode(keep_nulls=False, empty_as_null=False)), "notes"),
-        nulls={name: n for name in _REPORTED_NULLS if (n := judged[name].null_count())},
+        nulls={name: n for name, n in nulls.row(0, named=True).items() if n},
         quarantined=conclusion.quarantine.num_rows,
         quarantined_by_reason=dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
         quarantine_sha256=quarantine_sha256,
-        left_out=left_out_of_merge(judged),
+        left_out=left_out_of_merge(marked),
         learned=learned_from(conclusion.judged, conclusion.drift, conclusion.providers, gathered.probes),
         unreadable=gathered.unreadable,
         has_renderer=contract.prompt.renderer is not None,
@@ -101,45 +108,73 @@ def describe(
     return replace(verdict, passed=not closing, reasons=closing)
 
 
-def _count(frame: pl.DataFrame, column: str) -> dict[str, int]:
+def _count(rows: pl.LazyFrame, column: str) -> dict[str, int]:
     """Value → rows, most frequent first; nulls are left out."""
-    counts = frame.drop_nulls(column).group_by(column).len().sort(["len", column], descending=[True, False])
-    return {str(value): int(count) for value, count in counts.iter_rows()}
+    return _counted(collected(rows.select(column).drop_nulls().group_by(column).len()), column)
 
 
-def _summaries(judged: pl.DataFrame, conventions: Sequence[Convention]) -> list[ProviderSummary]:
-    """One line for each source and provider, largest first."""
+def _counted(counts: pl.DataFrame, column: str) -> dict[str, int]:
+    ordered = counts.select(column, "len").sort(["len", column], descending=[True, False])
+    return {str(value): int(count) for value, count in ordered.iter_rows()}
+
+
+_LINE = ("source", "provider")
+_TOLD_APART = ("evidence", "evidence_reason", "prompt_difference", "count_difference", "n_ids")
+
+
+def _summaries(rows: pl.LazyFrame, conventions: Sequence[Convention]) -> list[ProviderSummary]:
+    """One line for each source and provider, largest first; `rows` bear `_kept`."""
     learned: dict[tuple[str, str | None], list[Convention]] = {}
     for convention in conventions:
         learned.setdefault((convention.source, convention.provider), []).append(convention)
-    summaries = [
-        _summary(str(source), None if provider is None else str(provider), group, learned[(source, provider)])
-        for (source, provider), group in judged.group_by("source", "provider", maintain_order=True)
-    ]
+    added = collected(
+        rows.group_by(*_LINE).agg(
+            pl.len().cast(pl.Int64).alias("rows"),
+            (~pl.col("_kept")).sum().cast(pl.Int64).alias("quarantined"),
+            pl.col("n_ids").cast(pl.Int64).sum().alias("ids"),
+            pl.col("completion_tokens").cast(pl.Int64).sum(),
+            pl.col("truncated").sum().cast(pl.Int64),
+        )
+    )
+    values = {
+        column: collected(rows.select(*_LINE, column).drop_nulls(column).group_by(*_LINE, column).len()).partition_by(
+            *_LINE, as_dict=True
+        )
+        for column in _TOLD_APART
+    }
+    costs = collected(rows.select(*_LINE, "cost_usd").drop_nulls("cost_usd")).partition_by(*_LINE, as_dict=True)
+    summaries = []
+    for line in added.iter_rows(named=True):
+        key = (line["source"], line["provider"])
+        own = {column: parts[key] for column, parts in values.items() if key in parts}
+        cost = costs[key]["cost_usd"] if key in costs else pl.Series(dtype=pl.Float64)
+        summaries.append(_summary(line, own, cost, learned[key]))
     return sorted(summaries, key=lambda s: (-s.rows, s.source, s.provider or ""))
 
 
 def _summary(
-    source: str, provider: str | None, group: pl.DataFrame, conventions: Sequence[Convention]
+    line: Mapping[str, Json], values: Mapping[str, pl.DataFrame], cost: pl.Series, conventions: Sequence[Convention]
 ) -> ProviderSummary:
+    """One line of sums, with how often each value occurs there."""
+    counts = {column: _counted(values[column], column) if column in values else {} for column in _TOLD_APART[:-1]}
     names = sorted({c.completion for c in conventions})
-    offsets, differences = _count(group, "prompt_difference"), _count(group, "count_difference")
-    median = group["n_ids"].median()
+    offsets = counts["prompt_difference"]
     return ProviderSummary(
-        source=source,
-        provider=provider,
-        rows=len(group),
-        quarantined=int((~group["_kept"]).sum()),
-        ids=int(group["n_ids"].cast(pl.Int64).sum() or 0),
-        completion_tokens=int(group["completion_tokens"].cast(pl.Int64).sum() or 0),
+        **line,
         # Exact, so that the sum does not depend on how the rows lie in memory.
-        cost_usd=math.fsum(group["cost_usd"].drop_nulls()),
-        truncated=int(group["truncated"].sum()),
-        evidence=_count(group, "evidence"),
-        evidence_reasons=_count(group, "evidence_reason"),
+        cost_usd=math.fsum(cost),
+        evidence=counts["evidence"],
+        evidence_reasons=counts["evidence_reason"],
         convention=names[0] if len(names) == 1 else "differs by model: " + "; ".join(names),
         convention_support=sum(c.completion_support for c in conventions),
         prompt_offset=int(next(iter(offsets))) if offsets else None,
-        difference_counts=dict(list(differences.items())[:_DIFFERENCES_NAMED]),
-        median_ids=float(median) if isinstance(median, int | float) else None,
+        difference_counts=dict(list(counts["count_difference"].items())[:_DIFFERENCES_NAMED]),
+        median_ids=_median(values.get("n_ids")),
     )
+
+
+def _median(lengths: pl.DataFrame | None) -> float | None:
+    if lengths is None:
+        return None
+    ordered = lengths.sort("n_ids")
+    return weighted_median(ordered["n_ids"].cast(pl.Float64).to_numpy(), ordered["len"].cast(pl.Int64).to_numpy())

@@ -6,61 +6,25 @@ What a provider leaves out of its counts is learned (`conventions`), and who alt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from toolkit.audit.alterations import Alteration, find_alterations
-from toolkit.audit.conventions import (
-    COUNTS_ALL,
-    MIN_EXPLAINED_SHARE,
-    MIN_SUPPORT,
-    UNKNOWN,
-    Hypothesis,
-    Learned,
-    completion_hypotheses,
-    learn,
-    prompt_hypotheses,
-    reasoning_hypotheses,
-)
-from toolkit.audit.health.judging import judge_health
-from toolkit.audit.onpolicy import judge_history
+from toolkit.audit.alterations import Alteration
+from toolkit.audit.conventions import COUNTS_ALL, MIN_SUPPORT, UNKNOWN
+from toolkit.audit.fact_files import FactSource, FactTable
+from toolkit.audit.health.judging import HealthLessons, judge_health, learn_health
+from toolkit.audit.learning import GROUP, SHAPE, Convention, Counts, learn_providers
+from toolkit.audit.onpolicy import Spoken, judge_history, learn_spoken
 from toolkit.columns import JUDGED_COLUMNS
 from toolkit.contract import Contract
 from toolkit.records import Evidence, IdsSource, RebuildStatus
 
-__all__ = ["COUNTS_ALL", "MIN_SUPPORT", "UNKNOWN", "Convention", "Judged", "judge"]
-
-GROUP = ("source", "provider", "model", "streamed")
-"""A convention belongs to one of these."""
-
-SHAPE = ("mode", "truncated", "_calls")
-"""Where a group counts shapes of answers in different ways, each shape has a convention of its own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Convention:
-    """How one group counts.
-
-    Attributes:
-        completion: The convention of completion_tokens, `UNKNOWN` where none was learned.
-        completion_support: Rows that it explains.
-        shapes: Shapes that are counted otherwise: (mode, truncated, has calls) → what was learned there.
-    """
-
-    source: str
-    provider: str | None
-    model: str | None
-    streamed: bool | None
-    completion: str
-    completion_support: int
-    prompt: str
-    prompt_support: int
-    learned: Learned
-    learned_reasoning: Learned
-    learned_prompt: Learned
-    shapes: dict[tuple[str, bool, bool], Learned]
+__all__ = [
+    "COUNTS_ALL", "GROUP", "MIN_SUPPORT", "UNKNOWN", "Convention", "Judged", "Lessons", "judge", "judge_part",
+    "learn_all",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,71 +37,56 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class _Count:
-    """One kind of count: the fact with its difference, and what may explain it."""
+class Lessons:
+    """What a whole dataset teaches about each of its rows; small, whatever the dataset's size, but for `health` and
+    `spoken` (8 bytes of each repeated answer and prompt, and of each answer of a conversation)."""
 
-    observed: str
-    prefix: str
-    hypotheses: list[Hypothesis]
-
-    def columns(self) -> Iterator[pl.Expr]:
-        """What each hypothesis predicts, as columns `prefix0`, `prefix1` …"""
-        for i, hypothesis in enumerate(self.hypotheses):
-            yield hypothesis.difference.cast(pl.Int32).alias(f"{self.prefix}{i}")
-
-    def predicted(self, by: str) -> pl.Expr:
-        """The difference that the convention named in column `by` predicts; null where it is unknown."""
-        predicted = pl.lit(None, dtype=pl.Int32)
-        for i, hypothesis in enumerate(self.hypotheses):
-            predicted = pl.when(pl.col(by) == hypothesis.name).then(pl.col(f"{self.prefix}{i}")).otherwise(predicted)
-        return predicted
-
-    def explainable(self) -> pl.Expr:
-        """Whether any convention explains the row's difference."""
-        hits = (
-            (pl.col(self.observed) == pl.col(f"{self.prefix}{i}")).fill_null(False) for i in range(len(self.hypotheses))
-        )
-        return pl.any_horizontal(*hits)
-
-    def unexplained(self, by: str) -> pl.Expr:
-        """Difference − prediction; null where nothing is known and some convention may explain it.
-
-        What no convention explains is a fault of the row even where none was learned.
-        """
-        observed = pl.col(self.observed)
-        return observed - pl.coalesce(
-            self.predicted(by), pl.when(self.explainable()).then(None).otherwise(pl.lit(0, dtype=pl.Int32))
-        )
+    conventions: list[Convention]
+    alterations: list[Alteration]
+    health: HealthLessons
+    spoken: Spoken
 
 
 def judge(facts: pl.DataFrame, contract: Contract, *, allowed_providers: tuple[str, ...] = ()) -> Judged:
-    """Judge the facts of all shards of a dataset.
+    """Judge facts that are in memory.
 
     Args:
         facts: Frame of `FACT_COLUMNS`, all shards.
         contract: The dataset's contract.
         allowed_providers: Display names; empty = any.
     """
-    completion = _Count("count_difference", "_c", completion_hypotheses(contract))
-    prompt = _Count("prompt_difference", "_p", prompt_hypotheses(contract))
-    reasoning = _Count("_reasoning_difference", "_r", reasoning_hypotheses())
-    rows = facts.with_columns(
-        (pl.col("n_tool_markers").fill_null(0) > 0).alias("_calls"),
-        is_sound().alias("_sound"),
-        # A count of 0 beside a long reasoning is a field that nobody fills in.
-        pl.when(pl.col("reasoning_tokens") > 0).then(pl.col("reasoning_difference")).alias("_reasoning_difference"),
-    ).with_columns(*completion.columns(), *prompt.columns(), *reasoning.columns())
-    conventions = [_learn_group(key, group, completion, prompt, reasoning) for key, group in _groups(rows)]
-    alterations = find_alterations(facts)
-    named = _with_names(rows, conventions).join(
-        _altered(alterations, facts), on=["source", "provider", "model", "mode"], how="left", nulls_equal=True,
+    lessons = learn_all(FactTable(facts), contract)
+    judged = judge_part(facts, lessons, contract, allowed_providers=allowed_providers)
+    return Judged(judged, lessons.conventions, lessons.alterations)
+
+
+def learn_all(facts: FactSource, contract: Contract) -> Lessons:
+    """What can only be learned from all rows of a dataset."""
+    conventions, alterations = learn_providers(facts, Counts.of(contract))
+    return Lessons(conventions, alterations, learn_health(facts), learn_spoken(facts))
+
+
+def judge_part(
+    facts: pl.DataFrame, lessons: Lessons, contract: Contract, *, allowed_providers: tuple[str, ...] = ()
+) -> pl.DataFrame:
+    """The facts of any rows of a dataset with `JUDGED_COLUMNS`, rows in the same order.
+
+    Args:
+        facts: Frame of `FACT_COLUMNS`, such as one shard.
+        lessons: What the whole dataset taught.
+        contract: The dataset's contract.
+        allowed_providers: Display names; empty = any.
+    """
+    counts = Counts.of(contract)
+    named = _with_names(counts.prepared(facts), lessons.conventions).join(
+        _altered(lessons.alterations, facts), on=["source", "provider", "model", "mode"], how="left", nulls_equal=True,
         maintain_order="left",
     )  # fmt: skip
     judged = named.with_columns(
-        completion.unexplained("_count").alias("count_unexplained"),
-        prompt.unexplained("_prompt").alias("prompt_unexplained"),
+        counts.completion.unexplained("_count").alias("count_unexplained"),
+        counts.prompt.unexplained("_prompt").alias("prompt_unexplained"),
         # Only a convention that was learned says what this count means: many servers estimate it.
-        (pl.col("_reasoning_difference") - reasoning.predicted("_reasoning")).alias("reasoning_unexplained"),
+        (pl.col("_reasoning_difference") - counts.reasoning.predicted("_reasoning")).alias("reasoning_unexplained"),
         _allowed(allowed_providers).alias("provider_allowed"),
         (pl.col("model").is_not_null() & ~pl.col("notes").list.contains("model_assumed")).alias("model_named"),
     ).with_columns(_reason().alias("evidence_reason"))
@@ -146,66 +95,9 @@ def judge(facts: pl.DataFrame, contract: Contract, *, allowed_providers: tuple[s
         pl.col("evidence_reason").str.replace("^(contradicted|unverified):", ""),
         _prompt_evidence().alias("prompt_evidence"),
     )
-    judged = judge_health(judged).hstack(judge_history(judged))
+    judged = judge_health(judged, lessons.health).hstack(judge_history(judged, lessons.spoken))
     columns = [column.name for column in JUDGED_COLUMNS]
-    return Judged(judged.select(*facts.columns, *columns), conventions, alterations)
-
-
-# --- learning --------------------------------------------------------------------------------------
-
-
-def is_sound() -> pl.Expr:
-    """Rows that can teach a convention: ids rebuilt or given, and nothing wrong with them but the count."""
-    from_text = pl.col("ids_source").is_in([str(IdsSource.REBUILT), str(IdsSource.GIVEN)])
-    return from_text & pl.col("structure").is_null() & pl.col("text_equal").fill_null(False)
-
-
-def _groups(rows: pl.DataFrame) -> Iterator[tuple[tuple[object, ...], pl.DataFrame]]:
-    yield from rows.group_by(*GROUP, maintain_order=True)
-
-
-def _learn_group(
-    key: Sequence[object], group: pl.DataFrame, completion: _Count, prompt: _Count, reasoning: _Count
-) -> Convention:
-    source, provider, model, streamed = key
-    sound = group.filter(pl.col("_sound"))
-    learned = learn(sound, completion.observed, _columns(completion))
-    learned_prompt = learn(group, prompt.observed, _columns(prompt))
-    return Convention(
-        source=str(source),
-        provider=None if provider is None else str(provider),
-        model=None if model is None else str(model),
-        streamed=None if streamed is None else bool(streamed),
-        completion=learned.name,
-        completion_support=learned.support,
-        prompt=learned_prompt.name,
-        prompt_support=learned_prompt.support,
-        learned=learned,
-        learned_reasoning=learn(sound, reasoning.observed, _columns(reasoning)),
-        learned_prompt=learned_prompt,
-        shapes=_learn_shapes(sound, learned, completion),
-    )
-
-
-def _learn_shapes(sound: pl.DataFrame, whole: Learned, count: _Count) -> dict[tuple[str, bool, bool], Learned]:
-    """Shapes that the group's own convention does not explain, with what was learned from them alone."""
-    shapes: dict[tuple[str, bool, bool], Learned] = {}
-    compared = sound.filter(pl.col(count.observed).is_not_null()).with_columns(pl.lit(whole.name).alias("_whole"))
-    for (mode, truncated, calls), rows in compared.group_by(*SHAPE, maintain_order=True):
-        if len(rows) < MIN_SUPPORT:
-            continue
-        holds = int(rows.select((pl.col(count.observed) == count.predicted("_whole")).sum()).item())
-        if holds >= MIN_EXPLAINED_SHARE * len(rows):
-            continue
-        learned = learn(rows, count.observed, _columns(count))
-        if learned.known:
-            shapes[(str(mode), bool(truncated), bool(calls))] = learned
-    return shapes
-
-
-def _columns(count: _Count) -> list[Hypothesis]:
-    """The hypotheses over the columns that were computed once for all groups."""
-    return [Hypothesis(h.name, pl.col(f"{count.prefix}{i}")) for i, h in enumerate(count.hypotheses)]
+    return judged.select(*facts.columns, *columns)
 
 
 def _with_names(rows: pl.DataFrame, conventions: Sequence[Convention]) -> pl.DataFrame:

@@ -10,10 +10,13 @@ import pyarrow as pa
 from toolkit.audit import conventions as learning
 from toolkit.audit.alterations import Alteration
 from toolkit.audit.calibration import calibrate
-from toolkit.audit.conventions import Key
 from toolkit.audit.evidence import Convention, Judged
+from toolkit.audit.fact_files import Frame, collected
+from toolkit.audit.judged_files import JudgedFiles
 from toolkit.audit.onpolicy import FOREIGN, GIVEN, count_history
 from toolkit.audit.providers import provider_facts
+from toolkit.audit.repeats import repeated
+from toolkit.audit.tallies import Key
 from toolkit.findings import (
     ROWS_NAMED,
     AlterationFound,
@@ -33,7 +36,7 @@ _RIVALS_NAMED = 16
 
 
 def learned_from(
-    judged: Judged, drift: Sequence[Finding], providers: pa.Table, probes: Sequence[ProbeComparison]
+    judged: Judged | JudgedFiles, drift: Sequence[Finding], providers: pa.Table, probes: Sequence[ProbeComparison]
 ) -> Learned:
     """Everything that was learned, the largest groups first; `left_off` counts what is too long for a verdict.
 
@@ -61,9 +64,12 @@ def learned_from(
 
 # --- findings about single rows that no expectation of its own tells -----------------------------
 
+_NAMED = ("sample_id", "turn", "sample_index", "source", "shard", "created")
 
-def _of_rows(judged: pl.DataFrame) -> Iterator[Finding]:
+
+def _of_rows(facts: Frame) -> Iterator[Finding]:
     """Codes: `off_policy_history`, `given_history`, `engine_rows_without_ids`, `identity_twice`."""
+    judged = facts.lazy()
     foreign = judged.filter(pl.col("history") == FOREIGN)
     yield from _rows_found(
         foreign,
@@ -84,24 +90,35 @@ def _of_rows(judged: pl.DataFrame) -> Iterator[Finding]:
         "a source that gives ids gave none here: the request did not ask for them, the server is too old, or an import "
         "lacked --local-ids-are-engine",
     )
+    yield from _rows_found(
+        _twice(judged), "identity_twice", "warning", "another row has the same sample_id, turn and index"
+    )
+
+
+def _twice(judged: pl.LazyFrame) -> pl.LazyFrame:
+    """Rows that share their identity with another; of most datasets only hashes are looked at."""
     own = judged.filter(~pl.col("probe"))
-    twice = own.filter(pl.struct("sample_id", "turn", "sample_index").is_duplicated())
-    yield from _rows_found(twice, "identity_twice", "warning", "another row has the same sample_id, turn and index")
+    identity = pl.struct("sample_id", "turn", "sample_index")
+    suspected = repeated(own, identity.hash())
+    some = own.select(_NAMED).filter(identity.hash().is_in(suspected.implode()))
+    return some.filter(identity.is_duplicated()) if len(suspected) else some
 
 
-def _rows_found(rows: pl.DataFrame, code: str, severity: str, says: str) -> Iterator[Finding]:
-    if rows.is_empty():
+def _rows_found(rows: pl.LazyFrame, code: str, severity: str, says: str) -> Iterator[Finding]:
+    counted = collected(rows.select(pl.len().alias("rows"), pl.col("source").n_unique().alias("sources")))
+    count, sources = counted.row(0)
+    if not count:
         return
-    first = rows.row(0, named=True)
+    first = collected(rows.select(_NAMED).head(1)).row(0, named=True)
     yield Finding(
         code=code,
         severity=severity,
         says=says,
-        source=first["source"] if rows["source"].n_unique() == 1 else None,
+        source=first["source"] if sources == 1 else None,
         shard=first["shard"],
         row=_name((first["sample_id"], first["turn"], first["sample_index"])),
         created=first["created"],
-        rows=len(rows),
+        rows=count,
     )
 
 

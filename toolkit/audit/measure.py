@@ -7,7 +7,6 @@ compared with the text's bytes. Ids that encoding the text gives need no decodin
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,12 +17,14 @@ import pyarrow.compute as pc
 
 from toolkit.audit.blocks import Block, Bools, Ints, block_of_lists, equal_rows, joined_bytes, take_rows
 from toolkit.audit.calibration import text_classes
+from toolkit.audit.characters import count_replaced, white_edges
 from toolkit.audit.form_faults import FORM_READS, form_faults
 from toolkit.audit.health.facts import HEALTH_READS, health_facts
 from toolkit.audit.onpolicy import history_facts
 from toolkit.audit.specials import TOOL_MARKERS, count_specials, ends_with_terminal, find_specials
 from toolkit.audit.texts import EncodeBatch, Texts, expected_bytes, expected_ids, has_text_without_place
 from toolkit.audit.tools import tool_facts
+from toolkit.audit.workers import cores
 from toolkit.columns import FACTS_SCHEMA
 from toolkit.contract import Contract
 from toolkit.errors import ShardError
@@ -61,13 +62,24 @@ def measure(
     """
 
     def facts_of(part: tuple[int, pa.Table]) -> pa.Table:
-        return _measure_slice(part[1], part[0], contract, vocabulary, shard_sha256, phrases)
+        return measure_slice(part[1], part[0], contract, vocabulary, shard_sha256, phrases)
 
-    try:
-        tables = _in_order(facts_of, list(_slices(shard)), vocabulary)
-    except (pl.exceptions.PolarsError, pa.ArrowException) as error:
-        raise ShardError(f"shard {shard_sha256[:16]}…: {str(error).splitlines()[0][:200]}") from None
+    tables = _in_order(facts_of, list(_slices(shard)), vocabulary)
     return pa.concat_tables(tables) if tables else FACTS_SCHEMA.empty_table()
+
+
+def measure_slice(
+    rows: pa.Table, first: int, contract: Contract, vocabulary: Vocabulary, sha256: str, phrases: Phrases | None
+) -> pa.Table:
+    """`measure` on one thread, of rows that begin at position `first` of their shard; all of it is held in memory.
+
+    Raises:
+        ShardError: as `measure`.
+    """
+    try:
+        return _measure_slice(rows, first, contract, vocabulary, sha256, phrases)
+    except (pl.exceptions.PolarsError, pa.ArrowException) as error:
+        raise ShardError(f"shard {sha256[:16]}…: {str(error).splitlines()[0][:200]}") from None
 
 
 def _slices(shard: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -83,13 +95,8 @@ def _in_order(
     if len(slices) < 2:
         return list(map(facts_of, slices))
     vocabulary.make_engines()
-    with ThreadPoolExecutor(max_workers=min(len(slices), _cores())) as pool:
+    with ThreadPoolExecutor(max_workers=min(len(slices), cores())) as pool:
         return list(pool.map(facts_of, slices))
-
-
-def _cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _measure_slice(
@@ -210,17 +217,16 @@ def _text_facts(
             reencode_equal[chosen] = equal & placed
     known_mode = np.isin(modes, list(contract.modes))
     parts = (reasoning, content)
-    replaced = [pc.count_substring(pc.fill_null(column, ""), "\ufffd") for column in parts]
     edges = {
-        f"{part}_{edge}_space": _edge(column, pattern)
+        f"{part}_{edge}_space": found
         for part, column in (("reasoning", reasoning), ("content", content))
-        for edge, pattern in (("leading", r"^\s"), ("trailing", r"\s$"))
+        for edge, found in zip(("leading", "trailing"), white_edges(column), strict=True)
     }
     return {
         "text_equal": pa.array(text_equal, mask=~(comparable & known_mode)),
         "reencode_equal": pa.array(reencode_equal, mask=~(comparable & known_mode)),
         "n_reencoded_ids": _ints(reencoded, comparable & known_mode),
-        "n_replaced": pc.add(*replaced).cast(pa.int32()),
+        "n_replaced": pa.array(sum(count_replaced(column) for column in parts), pa.int32()),
         **edges,
     }
 
@@ -231,12 +237,6 @@ def _has_raw_calls(rows: pa.Table, counts: dict[str, Ints], contract: Contract) 
         return np.zeros(len(rows), dtype=bool)
     has_calls: Bools = _bools(pc.is_valid(_column(rows, "tool_calls")))
     return has_calls | (counts["call_begin"] + counts["raw_marker"] > 0)
-
-
-def _edge(column: pa.Array, pattern: str) -> pa.Array:
-    """Whether a part begins or ends in white space; null where it is absent or empty."""
-    found = pc.match_substring_regex(column, pattern)
-    return pc.if_else(pc.equal(pc.binary_length(column), 0), pa.scalar(None, pa.bool_()), found)
 
 
 def _texts_of(rows: pa.Table, ids: Block, counts: dict[str, Ints], truncated: Bools, contract: Contract) -> Texts:

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toolkit.audit.fact_files import FactSource, FactTable, Frame, collected
 from toolkit.audit.texts import frame_of_calls
 from toolkit.findings import History
 from toolkit.records import Json
 
 OWN, FOREIGN, GIVEN = "own", "foreign", "given"
-
-_KEY = ["sample_id", "sample_index", "_turn", "_hash"]
 
 
 def history_facts(rows: pa.Table) -> dict[str, pa.Array]:
@@ -106,12 +107,68 @@ def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 # --- over the dataset ---------------------------------------------------------------------------
 
+_ANSWERED = ("sample_id", "turn", "sample_index", "probe", "said_hash", "history_hashes")
 
-def judge_history(facts: pl.DataFrame) -> pl.DataFrame:
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """Our own answers, as sorted 64-bit hashes of who gave them and what they said; none where no row has a history
+    that could hold one."""
+
+    answers: npt.NDArray[np.uint64]
+
+    def hold(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Which of these are among the answers."""
+        if not len(self.answers):
+            return np.zeros(len(keys), dtype=bool)
+        at = np.minimum(np.searchsorted(self.answers, keys), len(self.answers) - 1)
+        found: npt.NDArray[np.bool_] = self.answers[at] == keys
+        return found
+
+
+def learn_spoken(facts: FactSource) -> Spoken:
+    """The answers of a dataset's conversations."""
+    asked = [
+        part.lazy().filter(_later()).select(pl.col("sample_id").hash().unique()).collect().to_series()
+        for _, part in facts.each(("sample_id", "turn", "history_hashes"))
+    ]
+    samples = pl.concat(asked).unique() if asked else pl.Series(dtype=pl.UInt64)
+    if samples.is_empty():
+        return Spoken(np.zeros(0, dtype=np.uint64))
+    answers = [
+        part.lazy()
+        .filter(~pl.col("probe") & pl.col("said_hash").is_not_null())
+        .filter(pl.col("sample_id").hash().is_in(samples.implode()))
+        .select(_key(pl.col("turn"), pl.col("said_hash")))
+        .collect()
+        .to_series()
+        for _, part in facts.each(_ANSWERED[:-1])
+    ]
+    return Spoken(np.unique(pl.concat(answers).to_numpy()))
+
+
+def _later() -> pl.Expr:
+    """Rows whose history should hold answers of ours."""
+    return pl.col("history_hashes").is_not_null() & (pl.col("turn") > 0)
+
+
+def _key(turn: pl.Expr, said_hash: pl.Expr) -> pl.Expr:
+    """One number for who answered what; it is compared within one process and never kept."""
+    parts = (
+        pl.col("sample_id").hash(1),
+        pl.col("sample_index").cast(pl.Int64).hash(2),
+        turn.cast(pl.Int64).hash(3),
+        said_hash.hash(4),
+    )
+    return pl.struct(*(part.alias(str(i)) for i, part in enumerate(parts))).hash(5)
+
+
+def judge_history(facts: pl.DataFrame, spoken: Spoken | None = None) -> pl.DataFrame:
     """Whose words the history is, for every row in the same order.
 
     Args:
         facts: Columns `sample_id`, `turn`, `sample_index`, `probe`, `said_hash`, `history_hashes`.
+        spoken: The answers of the dataset that these rows belong to; None: these are all of its rows.
 
     Returns:
         `history`: `own` (the last `turn` answers of the history are ours, of the earlier turns of the same sample),
@@ -119,11 +176,9 @@ def judge_history(facts: pl.DataFrame) -> pl.DataFrame:
         turn: the prompt's author wrote it), null where the prompt has no answer of the assistant or is not known;
         `history_own`: true for `own`, false for `foreign`, null for the others.
     """
-    numbered = facts.select("sample_id", "turn", "sample_index", "probe", "said_hash", "history_hashes").with_row_index(
-        "_row"
-    )
-    later = numbered.filter(pl.col("history_hashes").is_not_null() & (pl.col("turn") > 0))
-    own = _own_rows(later, numbered)
+    spoken = learn_spoken(FactTable(facts)) if spoken is None else spoken
+    numbered = facts.select(_ANSWERED).with_row_index("_row")
+    own = _own_rows(numbered.filter(_later()), spoken)
     state = (
         pl.when(pl.col("history_hashes").is_null())
         .then(None)
@@ -142,26 +197,24 @@ def judge_history(facts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _own_rows(later: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+def _own_rows(later: pl.DataFrame, spoken: Spoken) -> pl.DataFrame:
     """`_row` and `_own`: whether each answer of the history that an earlier turn should have given is one it gave.
 
     Where a history is longer than the turns before, its beginning was written by the prompt's author.
     """
-    answers = rows.filter(~pl.col("probe") & pl.col("said_hash").is_not_null()).select(
-        "sample_id", "sample_index", pl.col("turn").cast(pl.Int64).alias("_turn"), pl.col("said_hash").alias("_hash")
-    )
     length = pl.col("history_hashes").list.len().cast(pl.Int64)
     told = (
         later.with_columns(pl.int_ranges(pl.col("turn").cast(pl.Int64) - length, pl.col("turn")).alias("_turn"))
         .explode("history_hashes", "_turn")
-        .rename({"history_hashes": "_hash"})
         .filter(pl.col("_turn") >= 0)
+        .select("_row", _key(pl.col("_turn"), pl.col("history_hashes")).alias("_key"))
     )
-    matched = told.join(answers.unique(_KEY).with_columns(_there=pl.lit(True)), on=_KEY, how="left")
-    return matched.group_by("_row").agg(pl.col("_there").fill_null(False).all().alias("_own"))
+    there = pl.Series("_there", spoken.hold(told["_key"].to_numpy()))
+    return told.with_columns(there).group_by("_row").agg(pl.col("_there").all().alias("_own"))
 
 
-def count_history(judged: pl.DataFrame) -> History:
+def count_history(judged: Frame) -> History:
     """Rows by whose words their history is; `judged` has the column `history`."""
-    found = judged["history"]
-    return History(**{name: int((found == name).sum()) for name in (OWN, FOREIGN, GIVEN)})
+    counted = collected(judged.lazy().group_by("history").len())
+    found = dict(counted.iter_rows())
+    return History(**{name: int(found.get(name, 0)) for name in (OWN, FOREIGN, GIVEN)})

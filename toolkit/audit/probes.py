@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import polars as pl
-import pyarrow as pa
 
 from toolkit.audit.calibration import compare_probes
+from toolkit.audit.fact_files import Frame, collected
 from toolkit.findings import ProbeComparison
 from toolkit.records import LiveShard
 from toolkit.store.shards import read_shard
@@ -20,24 +20,23 @@ _KEY = ["sample_id", "turn", "sample_index"]
 _READ = [*_KEY, "probe", "source", "provider", "mode", "output_ids"]
 
 
-def read_comparisons(dataset: Dataset, shards: Sequence[LiveShard], facts: pa.Table) -> list[ProbeComparison]:
+def read_comparisons(dataset: Dataset, shards: Sequence[LiveShard], facts: Frame) -> list[ProbeComparison]:
     """Probes held against the rows of the same question; [] where the dataset has none, and then nothing is read.
 
     Args:
         dataset: Whose shards they are.
         shards: Shards whose bytes were just held against shards.json.
-        facts: Their facts.
+        facts: Frame of their facts.
 
     Raises:
         ShardError: a shard cannot be read.
     """
-    rows = pl.from_arrow(facts.select([*_KEY, "probe", "shard", "row_key"]))
-    assert isinstance(rows, pl.DataFrame)
-    probes = rows.filter("probe")
+    probes = collected(facts.lazy().filter("probe").select(*_KEY, "row_key"))
     if probes.is_empty():
         return []
     asked = probes.sort("row_key", *_KEY).head(MAX_PROBES).select(_KEY).unique(maintain_order=True)
-    wanted = set(rows.join(asked, on=_KEY, how="semi")["shard"].to_list())
+    found = facts.lazy().select(*_KEY, "shard").join(asked.lazy(), on=_KEY, how="semi").select(pl.col("shard").unique())
+    wanted = set(collected(found)["shard"])
     parts = []
     for shard in shards:
         if shard.sha256 in wanted:

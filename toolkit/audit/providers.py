@@ -17,7 +17,9 @@ import polars as pl
 import pyarrow as pa
 
 from toolkit.audit.conventions import wilson_interval
-from toolkit.audit.samples import Numbers, ks_distance, ks_p, pooled_z
+from toolkit.audit.fact_files import Frame, collected
+from toolkit.audit.repeats import shared, weighted_median
+from toolkit.audit.samples import Counts, Numbers, ks_distance, ks_p, pooled_z
 from toolkit.columns import PROVIDER_COLUMNS, PROVIDERS_SCHEMA
 from toolkit.contract import Contract
 from toolkit.findings import Finding, ProviderFacts
@@ -34,7 +36,7 @@ _ID_FAULTS = ["tool_id", "tool_index"]
 _PROVED = [str(Evidence.ENGINE), str(Evidence.LOGPROBS), str(Evidence.COUNTED)]
 
 
-def provider_table(judged: pl.DataFrame, contract: Contract, drift: Sequence[Finding]) -> pa.Table:
+def provider_table(judged: Frame, contract: Contract, drift: Sequence[Finding]) -> pa.Table:
     """The table.
 
     Args:
@@ -45,12 +47,15 @@ def provider_table(judged: pl.DataFrame, contract: Contract, drift: Sequence[Fin
     Returns:
         A table of `PROVIDERS_SCHEMA`, the lines with most rows first.
     """
-    rows = _prepared(judged, contract)
+    rows = _prepared(judged.lazy(), contract)
     changes = Counter((f.source, f.provider) for f in drift if "convention" in f.code)
-    triggers = _triggers(rows)
+    triggers = _triggers(_answers_to_shared_prompts(rows))
+    counted = collected(rows.group_by(_LINE).agg(e.alias(name) for name, e in _COUNTED.items()))
+    sizes = collected(rows.drop_nulls("_size").group_by(*_LINE, "_size").len())
+    costs = _costs(rows)
     lines: list[dict[str, Json]] = []
-    for part in rows.partition_by("mode", maintain_order=True):
-        lines += _lines_of_mode(part)
+    for (mode,), part in counted.partition_by("mode", as_dict=True).items():
+        lines += _lines_of_mode(part, sizes.filter(pl.col("mode") == mode), costs)
     lines.sort(key=lambda line: (-line["rows"], line["name"], line["mode"]))
     for line in lines:
         line["convention_changes"] = changes[line["source"], line["provider"]]
@@ -63,10 +68,10 @@ def provider_facts(table: pa.Table, limit: int) -> tuple[ProviderFacts, ...]:
     return tuple(ProviderFacts(**line) for line in table.slice(0, limit).to_pylist())
 
 
-def _prepared(judged: pl.DataFrame, contract: Contract) -> pl.DataFrame:
+def _prepared(judged: pl.LazyFrame, contract: Contract) -> pl.LazyFrame:
     """Rows with what is counted of them, one flag each."""
     thinks = [name for name, mode in contract.modes.items() if mode.thinks]
-    models = judged["model"].drop_nulls().unique().to_list()
+    models = collected(judged.select(pl.col("model").drop_nulls().unique()))["model"].to_list()
     foreign = [model for model in models if not contract.accepts_model(model)]
     reason = pl.col("finish_reason").str.to_lowercase()
     calls = pl.col("n_tool_calls").fill_null(0) > 0
@@ -127,16 +132,17 @@ _COUNTED = {
 }
 
 
-def _lines_of_mode(rows: pl.DataFrame) -> Iterator[dict[str, Json]]:
-    """One line for each (source, provider) of one mode's rows."""
-    counted = rows.group_by(_LINE, maintain_order=True).agg(e.alias(name) for name, e in _COUNTED.items())
-    costs = {key: _cost(group) for key, group in rows.filter(pl.col("cost_usd").is_not_null()).group_by(_LINE)}
+def _lines_of_mode(
+    counted: pl.DataFrame, sizes: pl.DataFrame, costs: Mapping[tuple[object, ...], float]
+) -> Iterator[dict[str, Json]]:
+    """One line for each (source, provider) of one mode, from what was counted of each, and the sizes of its answers."""
     totals = {name: int(counted[name].sum()) for name in ("rows", "finish_rows", "measured_rows", "_lengths", "_tools")}
     largest = sorted(counted["rows"].to_list(), reverse=True)[:MAX_COMPARED]
+    whole = _Sizes.of(sizes)
     for line in counted.iter_rows(named=True):
         compared = line["rows"] >= max(MIN_ROWS, largest[-1])
         made = dict(line)
-        made |= _finish(line, totals, compared) | _lengths(line, totals, rows, compared)
+        made |= _finish(line, totals, compared) | _lengths(line, totals, whole, compared)
         lower, upper = wilson_interval(line["schema_ok_rows"], line["tool_rows"])
         made |= {
             "name": line["source"] if line["provider"] is None else f"{line['source']}/{line['provider']}",
@@ -168,36 +174,56 @@ def _finish(line: Mapping[str, Json], totals: Mapping[str, int], compared: bool)
     return found
 
 
-def _lengths(
-    line: Mapping[str, Json], totals: Mapping[str, int], rows: pl.DataFrame, compared: bool
-) -> dict[str, Json]:
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """How many answers of one mode have each size: all together, and those of each (source, provider)."""
+
+    values: Numbers
+    counts: Counts
+    own: Mapping[tuple[object, ...], Counts]
+
+    @classmethod
+    def of(cls, counted: pl.DataFrame) -> _Sizes:
+        """From `_size` and `len` of each line."""
+        values = np.sort(counted["_size"].unique().to_numpy())
+        own: dict[tuple[object, ...], Counts] = {}
+        for key, part in counted.partition_by("source", "provider", as_dict=True).items():
+            counts = np.zeros(len(values), dtype=np.int64)
+            counts[np.searchsorted(values, part["_size"].to_numpy())] = part["len"].to_numpy()
+            own[key] = counts
+        return cls(values, np.sum([np.zeros(len(values), np.int64), *own.values()], axis=0), own)
+
+    def median(self, counts: Counts) -> float:
+        """The median of so many answers of each size."""
+        some = counts > 0
+        return weighted_median(self.values[some], counts[some])
+
+
+def _lengths(line: Mapping[str, Json], totals: Mapping[str, int], sizes: _Sizes, compared: bool) -> dict[str, Json]:
     """How the lengths of one line are distributed beside all others'."""
     found: dict[str, Json] = {"other_rows": totals["measured_rows"] - line["measured_rows"]}
     if not compared or line["measured_rows"] < MIN_ROWS or found["other_rows"] < MIN_ROWS:
         return found | dict.fromkeys(("median_ratio", "ks_distance", "ks_p"))
-    own = pl.lit(True)
-    for name in ("source", "provider"):
-        own = own & pl.col(name).eq_missing(pl.lit(line[name], dtype=pl.String))
-    mine, others = _sizes(rows.filter(own)), _sizes(rows.filter(~own))
+    mine = sizes.own[line["source"], line["provider"]]
+    others = sizes.counts - mine
     distance = ks_distance(mine, others)
-    other_median = float(np.median(others))
+    other_median = sizes.median(others)
     return found | {
-        "median_ratio": float(np.median(mine)) / other_median if other_median else None,
+        "median_ratio": sizes.median(mine) / other_median if other_median else None,
         "ks_distance": distance,
-        "ks_p": ks_p(distance, len(mine), len(others)),
+        "ks_p": ks_p(distance, int(mine.sum()), int(others.sum())),
     }
 
 
-def _sizes(rows: pl.DataFrame) -> Numbers:
-    sizes: Numbers = np.sort(rows["_size"].drop_nulls().to_numpy())
-    return sizes
-
-
-def _cost(rows: pl.DataFrame) -> float | None:
-    """US dollars for a million completion tokens; the sum is exact, whatever the order of the rows."""
-    both = rows.filter(pl.col("completion_tokens").is_not_null())
-    tokens = int(both["completion_tokens"].cast(pl.Int64).sum())
-    return 1e6 * math.fsum(both["cost_usd"]) / tokens if tokens > 0 else None
+def _costs(rows: pl.LazyFrame) -> dict[tuple[object, ...], float]:
+    """Line → US dollars for a million completion tokens; the sum is exact, whatever the order of the rows."""
+    both = collected(rows.select(*_LINE, "cost_usd", "completion_tokens").drop_nulls(["cost_usd", "completion_tokens"]))
+    found = {}
+    for key, part in both.partition_by(*_LINE, as_dict=True).items():
+        tokens = int(part["completion_tokens"].cast(pl.Int64).sum())
+        if tokens > 0:
+            found[key] = 1e6 * math.fsum(part["cost_usd"]) / tokens
+    return found
 
 
 def _over(part: int, whole: int) -> float | None:
@@ -223,6 +249,14 @@ class _Answer:
 _NO_TRIGGER: Mapping[str, Json] = {
     "trigger_reference": None, "trigger_prompts": 0, "trigger_calls": 0, "trigger_f1": None,
 }  # fmt: skip
+
+
+def _answers_to_shared_prompts(rows: pl.LazyFrame) -> pl.DataFrame:
+    """Whole answers to prompts that several lines of one mode answered; of most prompts only hashes are looked at."""
+    prompt = pl.struct("sample_id", "turn", "mode").hash()
+    whole = rows.filter("_whole").select(*_LINE, "sample_id", "turn", "sample_index", "ids_source", "_calls", "_whole")
+    wanted = shared(whole, prompt, pl.struct("source", "provider").hash())
+    return collected(whole.filter(prompt.is_in(wanted.implode()))) if len(wanted) else whole.head(0).collect()
 
 
 def _triggers(rows: pl.DataFrame) -> dict[tuple[str, str | None, str], Mapping[str, Json]]:

@@ -12,14 +12,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import msgspec
+import polars as pl
 import pyarrow as pa
 
 from toolkit.audit.conclude import conclude, import_meanwhile
 from toolkit.audit.describe import describe
 from toolkit.audit.gather import gather
+from toolkit.audit.scratch import scratch_folder
 from toolkit.audit.suite import Suite, read_suite
 from toolkit.contract import Contract
-from toolkit.records import Accounting, ExpectationResult, Json, SuiteRun, Verdict, canonical_json
+from toolkit.records import Accounting, Evidence, ExpectationResult, Json, SuiteRun, Verdict, canonical_json
 from toolkit.store.shards import LiveShards
 from toolkit.store.workspace import Dataset
 from toolkit.vocabulary import Vocabulary
@@ -45,8 +47,10 @@ class Rechecker:
         load_vocabulary: The contract's vocabulary.
         text_health: Whether the audit measured text health.
         account: What was asked and what became of it, as it is now.
+        workers: Units of rows that are measured side by side; None: as many as there are cores.
         tell: Told in a sentence of facts that did not hold.
         advance: Told the number of rows of each shard whose facts are there.
+        contradicted: Told of the rows whose prompt evidence is contradicted: `shard` (sha256) and `row_index`.
     """
 
     dataset: Dataset
@@ -56,8 +60,10 @@ class Rechecker:
     load_vocabulary: Callable[[], Vocabulary]
     account: Callable[[], Accounting]
     text_health: bool = True
+    workers: int | None = None
     tell: Callable[[str], None] = lambda _: None
     advance: Callable[[int], None] = lambda _: None
+    contradicted: Callable[[pa.Table], None] = lambda _: None
 
     def __call__(self, verdict: Verdict, live: LiveShards, quarantine: pa.Table) -> list[str]:
         """Why the verdict and its quarantine do not follow from the shards, whose bytes were just checked.
@@ -67,6 +73,10 @@ class Rechecker:
             ConfigError: prompts.jsonl or the vocabulary has faults.
             StoreError: a file cannot be read.
         """
+        with scratch_folder(self.dataset) as scratch:
+            return self._reasons(verdict, live, quarantine, scratch)
+
+    def _reasons(self, verdict: Verdict, live: LiveShards, quarantine: pa.Table, scratch: Path) -> list[str]:
         doubts: list[str] = []
         importing = import_meanwhile()
         try:
@@ -76,9 +86,10 @@ class Rechecker:
                 self.contract,
                 self.load_vocabulary,
                 seed=hashlib.sha256(_as_json(verdict)).hexdigest(),
+                scratch=scratch,
                 believed=verdict.facts,
-                keep=False,
                 text_health=self.text_health,
+                workers=self.workers,
                 tell=doubts.append,
                 advance=self.advance,
             )
@@ -92,8 +103,11 @@ class Rechecker:
             self.contract,
             self._suites_as_in(verdict),
             root=self.dataset.folder.parents[1],
+            scratch=scratch,
+            workers=self.workers,
             allowed_providers=self.allowed_providers,
         )
+        self.contradicted(contradicted_prompts(conclusion.judged.facts))
         found = describe(
             self.dataset,
             live,
@@ -113,6 +127,12 @@ class Rechecker:
         order = {run.sha256: place for place, run in enumerate(verdict.suites)}
         suites = [(read_suite(path), path) for path in self.suites]
         return sorted(suites, key=lambda suite: order.get(suite[0].sha256, len(order)))
+
+
+def contradicted_prompts(judged: pl.LazyFrame) -> pa.Table:
+    """Rows of judged facts whose prompt evidence is contradicted: `shard` and `row_index`."""
+    rows = judged.filter(pl.col("prompt_evidence") == str(Evidence.CONTRADICTED)).select("shard", "row_index")
+    return rows.collect().to_arrow()
 
 
 def differences(verdict: Verdict, found: Verdict) -> Iterator[str]:

@@ -11,10 +11,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolkit.audit.conclude import conclude, import_meanwhile
 from toolkit.audit.describe import describe
 from toolkit.audit.gather import check_shards, gather
+from toolkit.audit.scratch import scratch_folder
+from toolkit.audit.spread import Executor
 from toolkit.audit.suite import Suite
 from toolkit.contract import Contract
 from toolkit.errors import StoreError
@@ -24,6 +27,9 @@ from toolkit.store.shards import LiveShards, read_live
 from toolkit.store.verdicts import withdraw_verdict, write_quarantine, write_verdict
 from toolkit.store.workspace import Dataset
 from toolkit.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from toolkit.audit.gx.evaluate import Evaluation
 
 
 def audit(
@@ -35,7 +41,10 @@ def audit(
     *,
     allowed_providers: tuple[str, ...] = (),
     text_health: bool = True,
+    workers: int | None = None,
+    executor: Executor | None = None,
     report: Callable[[Verdict], object] = lambda _: None,
+    publish: Callable[[Sequence[Evaluation]], object] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Verdict:
@@ -49,7 +58,12 @@ def audit(
         accounting: What was asked and what became of it.
         allowed_providers: Display names; empty = any.
         text_health: Measure the facts of text health; else they are null.
+        workers: Units of rows that are measured side by side; None: as many as there are cores. The verdict does not
+            depend on it.
+        executor: Who measures shards; None: this process.
         report: Writes the reports; what it raises leaves no verdict.
+        publish: Given what Great Expectations said of all rows, one for each suite, when the verdict is written; it
+            stays, whatever is raised.
         tell: Told in a sentence of what a reader should know and the verdict does not say.
         advance: Told the number of rows of each shard that is done.
 
@@ -64,40 +78,52 @@ def audit(
         raise StoreError(f"dataset {dataset.name}: no shards in {dataset.live}; generate or import answers first")
     prompts_sha256 = sha256_of(dataset.prompts) if stands(dataset.prompts) else None
     importing = import_meanwhile()
-    whole, unreadable = _readable(dataset, live, contract)
+    whole, unreadable = _readable(dataset, live, contract, workers, check=executor is None)
     importing.join()
     _check_suites(suites)
-    gathered = gather(
-        dataset,
-        whole,
-        contract,
-        load_vocabulary,
-        seed=dataset.name,
-        text_health=text_health,
-        tell=tell,
-        advance=advance,
-    )
-    gathered = replace(gathered, unreadable=(*unreadable, *gathered.unreadable))
-    root = dataset.folder.parents[1]
-    conclusion = conclude(gathered.facts, contract, suites, root=root, allowed_providers=allowed_providers)
-    with ExitStack() as undo:
-        # Whatever goes wrong from here on, an interrupt too: no verdict and no report stay behind.
-        undo.callback(_withdraw_quietly, dataset)
-        verdict = describe(
+    with scratch_folder(dataset) as scratch:
+        gathered = gather(
             dataset,
-            live,
+            whole,
             contract,
-            gathered,
-            conclusion,
-            accounting,
-            allowed_providers=allowed_providers,
-            prompts_sha256=prompts_sha256,
-            quarantine_sha256=write_quarantine(dataset.quarantine, conclusion.quarantine),
+            load_vocabulary,
+            seed=dataset.name,
+            text_health=text_health,
+            workers=workers,
+            executor=executor,
+            verify=executor is not None,
+            tell=tell,
+            advance=advance,
         )
-        verdict = replace(verdict, elapsed_s=round(time.monotonic() - started, 3))
-        report(verdict)
-        write_verdict(dataset.verdict, verdict)
-        undo.pop_all()
+        gathered = replace(gathered, unreadable=(*unreadable, *gathered.unreadable))
+        conclusion = conclude(
+            gathered.facts,
+            contract,
+            suites,
+            root=dataset.folder.parents[1],
+            scratch=scratch,
+            workers=workers,
+            allowed_providers=allowed_providers,
+        )
+        with ExitStack() as undo:
+            # Whatever goes wrong from here on, an interrupt too: no verdict and no report stay behind.
+            undo.callback(_withdraw_quietly, dataset)
+            verdict = describe(
+                dataset,
+                live,
+                contract,
+                gathered,
+                conclusion,
+                accounting,
+                allowed_providers=allowed_providers,
+                prompts_sha256=prompts_sha256,
+                quarantine_sha256=write_quarantine(dataset.quarantine, conclusion.quarantine),
+            )
+            verdict = replace(verdict, elapsed_s=round(time.monotonic() - started, 3))
+            report(verdict)
+            write_verdict(dataset.verdict, verdict)
+            undo.pop_all()
+        publish(conclusion.evaluations)
     return verdict
 
 
@@ -107,11 +133,13 @@ def _withdraw_quietly(dataset: Dataset) -> None:
         withdraw_verdict(dataset)
 
 
-def _readable(dataset: Dataset, live: LiveShards, contract: Contract) -> tuple[Sequence[LiveShard], Sequence[str]]:
-    """Live shards that can be measured, and why others cannot."""
+def _readable(
+    dataset: Dataset, live: LiveShards, contract: Contract, workers: int | None, *, check: bool
+) -> tuple[Sequence[LiveShard], Sequence[str]]:
+    """Live shards that can be measured, and why others cannot. Unless `check`, bytes are left to whoever measures."""
     if live.contract not in (None, "", contract.name):
         return [], [f"{dataset.name}/shards.json: expected rows of contract {contract.name}, found {live.contract}"]
-    return check_shards(dataset, live.shards)
+    return check_shards(dataset, live.shards, workers=workers) if check else (live.shards, [])
 
 
 def _check_suites(suites: Sequence[tuple[Suite, Path]]) -> None:

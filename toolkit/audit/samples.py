@@ -11,6 +11,9 @@ import numpy.typing as npt
 from toolkit.audit.blocks import Bools
 
 Numbers = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+_PLACES_AT_ONCE = 1 << 20
 
 
 def pooled_z(hits: int, trials: int, other_hits: int, other_trials: int) -> float | None:
@@ -26,11 +29,15 @@ def pooled_z(hits: int, trials: int, other_hits: int, other_trials: int) -> floa
     return 0.0 if spread == 0 else abs(hits / trials - other_hits / other_trials) / spread
 
 
-def ks_distance(one: Numbers, other: Numbers) -> float:
-    """The Kolmogorov–Smirnov distance of two samples, both sorted and not empty: 0 (alike) to 1 (apart)."""
-    points = np.concatenate([one, other])
-    mine = np.searchsorted(one, points, side="right") / len(one)
-    theirs = np.searchsorted(other, points, side="right") / len(other)
+def ks_distance(one: Counts, other: Counts) -> float:
+    """The Kolmogorov–Smirnov distance of two samples: 0 (alike) to 1 (apart).
+
+    Args:
+        one: How many of one sample have each value, by ascending value; not all 0.
+        other: The same of the other sample, over the same values.
+    """
+    mine = np.cumsum(one) / one.sum()
+    theirs = np.cumsum(other) / other.sum()
     return float(np.max(np.abs(mine - theirs)))
 
 
@@ -70,22 +77,19 @@ def change_point(flags: Bools, least: int) -> Change | None:
     count = len(flags)
     if count < 2 * least:
         return None
-    hits = np.cumsum(flags, dtype=np.int64)
-    at = np.arange(least, count - least + 1)
-    before, total = hits[at - 1], int(hits[-1])
-    gain = (
-        _likelihood(before, at)
-        + _likelihood(total - before, count - at)
-        - _likelihood(np.array([total]), np.array([count]))
-    )
-    best = int(np.argmax(gain))
-    cut = int(at[best])
-    return Change(
-        at=cut,
-        before=float(before[best]) / cut,
-        after=float(total - before[best]) / (count - cut),
-        strength=float(gain[best]),
-    )
+    hits = np.cumsum(flags, dtype=np.int32 if count < 1 << 31 else np.int64)
+    total = int(hits[-1])
+    alone = float(_likelihood(np.array([total]), np.array([count]))[0])
+    best, cut = -math.inf, least
+    for first in range(least, count - least + 1, _PLACES_AT_ONCE):
+        at = np.arange(first, min(first + _PLACES_AT_ONCE, count - least + 1))
+        before = hits[at - 1].astype(np.int64)
+        gain = _likelihood(before, at) + _likelihood(total - before, count - at) - alone
+        here = int(np.argmax(gain))
+        if gain[here] > best:
+            best, cut = float(gain[here]), int(at[here])
+    before_cut = int(hits[cut - 1])
+    return Change(at=cut, before=before_cut / cut, after=(total - before_cut) / (count - cut), strength=best)
 
 
 def _likelihood(hits: npt.NDArray[np.int64], trials: npt.NDArray[np.int64]) -> Numbers:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
+from toolkit.audit.fact_files import Frame, collected
 from toolkit.audit.suite import Suite
 from toolkit.contract import Contract
 from toolkit.records import Standing
@@ -31,7 +32,7 @@ _FATES = (
 """Why a merge does not write a row, in its own order and words; where several hold, the first counts."""
 
 
-def left_out_of_merge(judged: pl.DataFrame) -> dict[str, int]:
+def left_out_of_merge(judged: Frame) -> dict[str, int]:
     """Reason → rows that a merge would not write; reasons that occur in no row are left out.
 
     Args:
@@ -40,8 +41,8 @@ def left_out_of_merge(judged: pl.DataFrame) -> dict[str, int]:
     fate = pl.lit(None, dtype=pl.String)
     for name, holds in reversed(_FATES):
         fate = pl.when(holds).then(pl.lit(name)).otherwise(fate)
-    counted = judged.select(fate.alias("fate"))["fate"]
-    return {name: count for name, _ in _FATES if (count := int((counted == name).sum()))}
+    counted = dict(collected(judged.lazy().group_by(fate.alias("fate")).len()).iter_rows())
+    return {name: int(counted[name]) for name, _ in _FATES if name in counted}
 
 
 def standing_of_suite(suite: Suite, path: Path) -> Standing:

@@ -6,6 +6,7 @@ whoever forges both is found by measuring a sample of the rows again (`toolkit.a
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,17 @@ from toolkit.phrases import SHIPPED, Phrases
 from toolkit.records import KERNEL_VERSION, LiveShard
 from toolkit.store.files import read_bytes, sha256_of, write_atomic, write_whole
 from toolkit.store.workspace import Dataset
+
+ROWS_PER_GROUP = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class FactsFile:
+    """A file with facts of one shard, and the sha256 of its bytes."""
+
+    path: Path
+    sha256: str
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +71,18 @@ def read_facts(
     Raises:
         StoreError: what lies there is not what was written for this shard: measure again.
     """
+    kept = find_facts(dataset, shard, contract, phrases=phrases)
+    return None if kept is None else Facts(load_facts(kept), kept.sha256)
+
+
+def find_facts(
+    dataset: Dataset, shard: LiveShard, contract: Contract, *, phrases: Phrases | None = SHIPPED
+) -> FactsFile | None:
+    """The file that `read_facts` reads, its bytes held against its receipt, its rows not read.
+
+    Raises:
+        StoreError: what lies there is not what was written for this shard: measure again.
+    """
     path = facts_path(dataset, shard, contract, phrases=phrases)
     name = f"facts/{path.name}"
     if not path.exists():
@@ -70,29 +94,62 @@ def read_facts(
         raise StoreError(f"{name}: expected sha256 {receipt.facts_sha256[:16]}… as it was written, found {found[:16]}…")
     if receipt != expected:
         raise StoreError(f"{name}: its receipt is of another shard, contract, kernel or list of phrases")
-    return Facts(_read_table(path, name, shard), found)
+    return FactsFile(path, found, shard.rows)
 
 
 def write_facts(
-    dataset: Dataset, shard: LiveShard, contract: Contract, facts: pa.Table, *, phrases: Phrases | None = SHIPPED
+    dataset: Dataset,
+    shard: LiveShard,
+    contract: Contract,
+    facts: pa.Table | Iterable[pa.Table],
+    *,
+    phrases: Phrases | None = SHIPPED,
 ) -> str:
-    """Keep the facts of a shard, measured with these phrases; the sha256 of the file.
+    """Keep the facts of a shard, measured with these phrases: a table, or tables in their order as they come; the
+    sha256 of the file.
 
     Raises:
         StoreError: they cannot be written.
     """
     path = facts_path(dataset, shard, contract, phrases=phrases)
-
-    def write(temporary: Path) -> None:
-        pq.write_table(facts, temporary, compression="zstd", write_page_checksum=True)
-
     # Killed between the two, facts lie there without a receipt, or with that of others: they are measured again.
     with suppress(OSError):
         receipt_path(path).unlink()
-    write_whole(path, write)
-    sha256 = sha256_of(path)
+    sha256 = write_tables(path, [facts] if isinstance(facts, pa.Table) else facts)
     write_atomic(receipt_path(path), msgspec.json.encode(_receipt_of(shard, contract, phrases, sha256)) + b"\n")
     return sha256
+
+
+def write_tables(path: Path, tables: Iterable[pa.Table]) -> str:
+    """Write tables of `FACTS_SCHEMA` one after the other as one file; the sha256 of its bytes, which do not depend on
+    where one table ends and the next begins. Of many rows only `ROWS_PER_GROUP` are held in memory.
+
+    Raises:
+        StoreError: they cannot be written.
+    """
+
+    def write(temporary: Path) -> None:
+        with pq.ParquetWriter(temporary, FACTS_SCHEMA, compression="zstd", write_page_checksum=True) as writer:
+            for group in _groups(tables):
+                writer.write_table(group, row_group_size=ROWS_PER_GROUP)
+
+    write_whole(path, write)
+    return sha256_of(path)
+
+
+def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of `ROWS_PER_GROUP`, each column in one piece; the last one has what is left."""
+    held: list[pa.Table] = []
+    rows = 0
+    for table in tables:
+        held.append(table)
+        rows += table.num_rows
+        while rows >= ROWS_PER_GROUP:
+            joined = pa.concat_tables(held)
+            yield joined.slice(0, ROWS_PER_GROUP).combine_chunks()
+            held, rows = [joined.slice(ROWS_PER_GROUP)], rows - ROWS_PER_GROUP
+    if rows:
+        yield pa.concat_tables(held).combine_chunks()
 
 
 def _receipt_of(shard: LiveShard, contract: Contract, phrases: Phrases | None, sha256: str) -> _Receipt:
@@ -115,15 +172,21 @@ def _read_receipt(path: Path, name: str) -> _Receipt:
         raise StoreError(f"{name}: expected a receipt beside it: {error}") from None
 
 
-def _read_table(path: Path, name: str, shard: LiveShard) -> pa.Table:
+def load_facts(file: FactsFile) -> pa.Table:
+    """All rows of a file that `find_facts` found.
+
+    Raises:
+        StoreError: it does not hold the facts of this version.
+    """
+    name = f"facts/{file.path.name}"
     try:
-        table = pq.ParquetFile(path, page_checksum_verification=True).read()
+        table = pq.ParquetFile(file.path, page_checksum_verification=True).read()
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"{name}: cannot be read as Parquet: {str(error).splitlines()[0][:200]}") from None
     if table.schema.names != FACTS_SCHEMA.names:
         raise StoreError(f"{name}: expected the columns of kernel version {KERNEL_VERSION}, found others")
-    if table.num_rows != shard.rows:
-        raise StoreError(f"{name}: expected {shard.rows} rows, found {table.num_rows}")
+    if table.num_rows != file.rows:
+        raise StoreError(f"{name}: expected {file.rows} rows, found {table.num_rows}")
     try:
         return table.cast(FACTS_SCHEMA)
     except (pa.ArrowException, ValueError) as error:

@@ -1,12 +1,11 @@
-"""Sealed shards and the list of live ones."""
+"""Sealed shards and the list of live ones: reading them, and what is wrong with them."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ import pyarrow.parquet as pq
 from toolkit.columns import SHARD_SCHEMA
 from toolkit.errors import ShardError, StoreError
 from toolkit.records import SCHEMA_VERSION, LiveShard
-from toolkit.store.files import read_bytes, sha256_of, write_atomic, write_whole
-from toolkit.store.shard_writer import ROWS_PER_BATCH, batches_of, shards_of, without_rows, write_parquet
+from toolkit.store.files import read_bytes, sha256_of, write_atomic
+from toolkit.store.shard_writer import ROWS_PER_BATCH
 from toolkit.store.workspace import Dataset
 
 _SHARD_PATH = re.compile(r"shards/part-[A-Za-z0-9_.-]+\.parquet")
@@ -87,139 +86,6 @@ def unlisted_shards(dataset: Dataset, live: LiveShards) -> list[Path]:
     return sorted(path for path in dataset.shards.glob("*.parquet") if path.name not in listed)
 
 
-def seal_rows(
-    dataset: Dataset,
-    rows: Iterable[Mapping[str, Any]],
-    *,
-    contract: str,
-    replaced: Mapping[str, Collection[int]] | None = None,
-    before_listing: Callable[[], None] = lambda: None,
-) -> LiveShards:
-    """Write rows to new shards, then list them all at once. Nothing changes where there are no rows.
-
-    The caller holds the dataset's lock. Rows are written as they come: memory holds a row group, never a shard.
-
-    Args:
-        dataset: Where the shards go.
-        rows: A value for every column of `SHARD_SCHEMA` each.
-        contract: Their contract's name.
-        replaced: Path of a live shard → positions of its rows whose place the new ones take. It is read when all rows
-            are written, so that whoever makes them may fill it meanwhile. Their shards are written anew without them.
-        before_listing: Called when all shards are on the disk and none of them is listed yet: what must be there
-            before its rows are.
-
-    Raises:
-        StoreError: a file cannot be written; the live shards stay as they were.
-        ShardError: a shard that rows are to be taken out of cannot be read.
-    """
-    live = read_live(dataset)
-    remove_leftovers(dataset)
-    _set_unlisted_aside(dataset, live)
-    numbers = count(_next_number(live))
-    added = [_write_shard(dataset, next(numbers), batches) for batches in shards_of(batches_of(rows))]
-    kept = list(live.shards)
-    for shard in live.shards:
-        gone = frozenset((replaced or {}).get(shard.path, ()))
-        if gone:
-            rest = shards_of(without_rows(iter_shard(dataset, shard), gone))
-            kept.remove(shard)
-            added += [_write_shard(dataset, next(numbers), batches) for batches in rest]
-    before_listing()
-    if not added:
-        return live
-    now = LiveShards(contract, (*kept, *added))
-    write_live(dataset, now)
-    _set_unlisted_aside(dataset, now)
-    return now
-
-
-def replace_shards(
-    dataset: Dataset,
-    gone: Collection[str],
-    batches: Iterator[pa.RecordBatch],
-    *,
-    contract: str,
-    keep_files: Callable[[], bool] = lambda: False,
-    before_listing: Callable[[tuple[LiveShard, ...]], None] = lambda _: None,
-) -> LiveShards:
-    """Write batches of `SHARD_SCHEMA` to new shards, and list them at once in the place of some that are live.
-
-    The caller holds the dataset's lock.
-
-    Args:
-        dataset: Whose shards.
-        gone: sha256 of the live shards that are not listed any more.
-        batches: What the new shards hold.
-        contract: Contract of the dataset from now on.
-        keep_files: Whether the files of the shards that went are moved to set_aside/, instead of removed; asked when
-            all batches are written.
-        before_listing: Called with the new shards when they are on the disk and not listed yet.
-
-    Raises:
-        StoreError: a file cannot be written; the live shards stay as they were.
-    """
-    live = read_live(dataset)
-    remove_leftovers(dataset)
-    _set_unlisted_aside(dataset, live)
-    numbers = count(_next_number(live))
-    added = tuple(_write_shard(dataset, next(numbers), part) for part in shards_of(batches))
-    before_listing(added)
-    now = LiveShards(contract, (*(shard for shard in live.shards if shard.sha256 not in gone), *added))
-    write_live(dataset, now)
-    if not keep_files():
-        for path in unlisted_shards(dataset, now):
-            try:
-                path.unlink()
-            except OSError as error:
-                raise StoreError(f"{path}: is not live any more, cannot be removed: {error.strerror}") from None
-    _set_unlisted_aside(dataset, now)
-    return now
-
-
-def _write_shard(dataset: Dataset, number: int, batches: Iterable[pa.RecordBatch]) -> LiveShard:
-    path = dataset.shards / f"part-{number:05d}.parquet"
-    rows = 0
-
-    def write(temporary: Path) -> None:
-        nonlocal rows
-        rows = write_parquet(temporary, batches)
-
-    write_whole(path, write)
-    return LiveShard(path=f"shards/{path.name}", sha256=sha256_of(path), rows=rows)
-
-
-def remove_leftovers(dataset: Dataset) -> None:
-    """Remove the half-written files of killed writers; the caller holds the dataset's lock.
-
-    Raises:
-        StoreError: one cannot be removed.
-    """
-    written = ((dataset.shards, "part-*.parquet"), (dataset.failures, "*.jsonl"), (dataset.folder, dataset.live.name))
-    for folder, name in written:
-        for path in folder.glob(f".{name}.*.tmp"):
-            try:
-                path.unlink()
-            except OSError as error:
-                raise StoreError(f"{path}: left by a killed writer, cannot be removed: {error.strerror}") from None
-
-
-def _next_number(live: LiveShards) -> int:
-    stems = (Path(shard.path).stem.removeprefix("part-") for shard in live.shards)
-    numbers = [int(stem) for stem in stems if stem.isascii() and stem.isdigit()]
-    return max(numbers, default=-1) + 1
-
-
-def _set_unlisted_aside(dataset: Dataset, live: LiveShards) -> None:
-    """A shard that a killed writer left is still in the journal or the imported file: move it out of the way."""
-    for path in unlisted_shards(dataset, live):
-        aside = dataset.folder / "set_aside"
-        try:
-            aside.mkdir(exist_ok=True)
-            path.replace(aside / f"{sha256_of(path)[:16]}-{path.name}")
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be moved to {aside}: {error.strerror}") from None
-
-
 def read_shard(
     dataset: Dataset, shard: LiveShard, columns: list[str] | None = None, *, verify: bool = True
 ) -> pa.Table:
@@ -235,25 +101,53 @@ def read_shard(
     Raises:
         ShardError: missing, cut, altered, of another schema, or with another number of rows.
     """
-    path = dataset.folder / shard.path
     where = f"{dataset.name}/{shard.path}"
-    if shard.schema_version != SCHEMA_VERSION:
-        raise ShardError(f"{where}: expected schema version {SCHEMA_VERSION}, found {shard.schema_version}")
-    if not path.is_file():
-        raise ShardError(f"{where}: missing; shards.json lists it with {shard.rows} rows")
-    if verify:
-        found = sha256_of(path)
-        if found != shard.sha256:
-            raise ShardError(f"{where}: expected sha256 {shard.sha256[:16]}…, found {found[:16]}…: {_diagnose(path)}")
+    if verify and shard.schema_version == SCHEMA_VERSION:
+        check_shard(dataset, shard)
     try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-        _check_schema(file.schema_arrow, where)
-        table = file.read(columns=columns)
+        table = open_shard(dataset, shard).read(columns=columns)
     except (pa.ArrowException, OSError) as error:
         raise ShardError(f"{where}: cannot be read as Parquet: {_first_line(error)}") from None
     if table.num_rows != shard.rows:
         raise ShardError(f"{where}: expected {shard.rows} rows, found {table.num_rows}")
     return table
+
+
+def open_shard(dataset: Dataset, shard: LiveShard) -> pq.ParquetFile:
+    """One live shard, to be read row group by row group; its bytes are not held against its sha256.
+
+    Raises:
+        ShardError: missing, no Parquet file, or of another schema.
+    """
+    where = f"{dataset.name}/{shard.path}"
+    if shard.schema_version != SCHEMA_VERSION:
+        raise ShardError(f"{where}: expected schema version {SCHEMA_VERSION}, found {shard.schema_version}")
+    try:
+        file = pq.ParquetFile(source_of(dataset, shard), page_checksum_verification=True)
+    except FileNotFoundError:
+        raise ShardError(f"{where}: missing; shards.json lists it with {shard.rows} rows") from None
+    except (pa.ArrowException, OSError) as error:
+        raise ShardError(f"{where}: cannot be read as Parquet: {_first_line(error)}") from None
+    _check_schema(file.schema_arrow, where)
+    return file
+
+
+def source_of(dataset: Dataset, shard: LiveShard) -> Any:
+    """What a reader of Parquet opens: the shard's file, or where only object storage has it the object, of which no
+    more is fetched than is read.
+
+    Raises:
+        FileNotFoundError: there is neither.
+        UnreachableError: the storage does not answer.
+    """
+    path = dataset.folder / shard.path
+    if path.is_file():
+        return path
+    if dataset.place is None:
+        raise FileNotFoundError(path)
+    from toolkit.store.remote import Bucket, place_of
+
+    return Bucket(place_of(dataset.place)).open(f"datasets/{dataset.name}/{shard.path}")
 
 
 def iter_shard(dataset: Dataset, shard: LiveShard, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -278,6 +172,60 @@ def iter_shard(dataset: Dataset, shard: LiveShard, columns: list[str] | None = N
         raise ShardError(f"{where}: cannot be read as Parquet: {_first_line(error)}") from None
     if rows != shard.rows:
         raise ShardError(f"{where}: expected {shard.rows} rows, found {rows}")
+
+
+def iter_shard_parts(
+    dataset: Dataset,
+    shard: LiveShard,
+    columns: list[str],
+    *,
+    max_bytes: int = 64 << 20,
+    dictionaries: Sequence[str] = (),
+) -> Iterator[pa.Table]:
+    """`read_shard` a few row groups at a time, for whoever works on columns and must not hold a large shard whole.
+
+    Args:
+        dataset: Whose shard it is.
+        shard: The line of shards.json; the file's bytes are held against its sha256 first.
+        columns: Which columns.
+        max_bytes: Bytes of a part, uncompressed and with all columns; a row group that is larger is a part of its own.
+        dictionaries: Columns of texts that come dictionary-encoded, as they lie in the file.
+
+    Raises:
+        ShardError: as `read_shard`.
+    """
+    where = f"{dataset.name}/{shard.path}"
+    if shard.schema_version != SCHEMA_VERSION:
+        raise ShardError(f"{where}: expected schema version {SCHEMA_VERSION}, found {shard.schema_version}")
+    check_shard(dataset, shard)
+    rows = 0
+    try:
+        path = dataset.folder / shard.path
+        file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=list(dictionaries))
+        _check_schema(pq.ParquetFile(path).schema_arrow if dictionaries else file.schema_arrow, where)
+        for groups in _groups_of(file.metadata, max_bytes):
+            table = file.read_row_groups(groups, columns=columns)
+            rows += table.num_rows
+            yield table
+    except (pa.ArrowException, OSError) as error:
+        raise ShardError(f"{where}: cannot be read as Parquet: {_first_line(error)}") from None
+    if rows != shard.rows:
+        raise ShardError(f"{where}: expected {shard.rows} rows, found {rows}")
+
+
+def _groups_of(metadata: pq.FileMetaData, max_bytes: int) -> Iterator[list[int]]:
+    """Neighbouring row groups that together are not larger than `max_bytes`."""
+    chosen: list[int] = []
+    size = 0
+    for number in range(metadata.num_row_groups):
+        here = metadata.row_group(number).total_byte_size
+        if chosen and size + here > max_bytes:
+            yield chosen
+            chosen, size = [], 0
+        chosen.append(number)
+        size += here
+    if chosen:
+        yield chosen
 
 
 def check_shard(dataset: Dataset, shard: LiveShard) -> None:

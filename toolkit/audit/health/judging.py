@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
 import polars as pl
+
+from toolkit.audit.fact_files import FactSource, FactTable, collected
+from toolkit.audit.repeats import shared, weighted_median
 
 FEWEST_IDS = 32
 """Ids of an answer that two prompts do not have in common by chance."""
@@ -14,42 +20,71 @@ LEAST_SCALE = 0.25
 _MAD_TO_SIGMA = 1.4826
 
 
-def judge_health(facts: pl.DataFrame) -> pl.DataFrame:
-    """The facts with `duplicate_answer`, `duplicate_prompt` and `length_z`, rows in the same order.
+@dataclass(frozen=True, slots=True)
+class HealthLessons:
+    """What a dataset shows beside its single rows.
 
-    Args:
-        facts: Frame of `FACT_COLUMNS` at least, all shards of a dataset.
+    Attributes:
+        answers: Values of `answer_hash` that rows with different prompts share.
+        prompts: Values of `prompt_hash` that different samples share.
+        lengths: One line for each mode: `mode`, `_rows` with ids, `_median` of the logarithm of their number, `_scale`
+            of what lies off it.
     """
-    return (
-        facts.with_columns(
-            # A prompt that is not known is as good as its sample's name.
-            pl.coalesce(pl.col("prompt_hash").cast(pl.String), pl.col("sample_id")).alias("_prompt"),
-            pl.when(pl.col("n_ids") > 0).then(pl.col("n_ids")).log().alias("_log"),
-        )
-        .with_columns(_duplicate_answer(), _duplicate_prompt(), (pl.col("_log") - _median("_log")).alias("_off"))
-        .with_columns(_length_z())
-        .drop("_prompt", "_log", "_off")
+
+    answers: pl.Series
+    prompts: pl.Series
+    lengths: pl.DataFrame
+
+
+def learn_health(facts: FactSource) -> HealthLessons:
+    """Look over a dataset: its hashes are held as 8 bytes a row, everything else is summed up."""
+    sample = pl.col("sample_id").hash()
+    # A prompt that is not known is as good as its sample's name.
+    prompt = pl.coalesce(pl.col("prompt_hash").cast(pl.UInt64, wrap_numerical=True), sample)
+    return HealthLessons(
+        answers=shared(facts.scan(), pl.col("answer_hash"), prompt),
+        prompts=shared(facts.scan(), pl.col("prompt_hash"), sample),
+        lengths=_lengths(facts),
     )
 
 
-def _duplicate_answer() -> pl.Expr:
-    """All rows that share an answer are told: which of them has its own is not known."""
-    shared = pl.col("_prompt").n_unique().over("answer_hash") > 1
+def judge_health(rows: pl.DataFrame, lessons: HealthLessons | None = None) -> pl.DataFrame:
+    """The facts with `duplicate_answer`, `duplicate_prompt` and `length_z`, rows in the same order.
+
+    Args:
+        rows: Frame of `FACT_COLUMNS` at least.
+        lessons: What the dataset that they belong to shows; None: these are all of its rows.
+    """
+    lessons = learn_health(FactTable(rows)) if lessons is None else lessons
     known = pl.col("answer_hash").is_not_null() & pl.col("n_ids").is_not_null()
-    return pl.when(known).then(shared & (pl.col("n_ids") >= FEWEST_IDS)).alias("duplicate_answer")
-
-
-def _duplicate_prompt() -> pl.Expr:
-    shared = pl.col("sample_id").n_unique().over("prompt_hash") > 1
-    return pl.when(pl.col("prompt_hash").is_not_null()).then(shared).alias("duplicate_prompt")
-
-
-def _length_z() -> pl.Expr:
+    # All rows that share an answer are told: which of them has its own is not known.
+    answer = pl.col("answer_hash").is_in(lessons.answers.implode()) & (pl.col("n_ids") >= FEWEST_IDS)
+    prompt = pl.when(pl.col("prompt_hash").is_not_null()).then(pl.col("prompt_hash").is_in(lessons.prompts.implode()))
+    off = (pl.when(pl.col("n_ids") > 0).then(pl.col("n_ids")).log() - pl.col("_median")) / pl.col("_scale")
     # Where text health is off, lengths are not judged either.
-    judged = pl.col("loop_ids").is_not_null() & (pl.col("_log").count().over("mode") >= FEWEST_ROWS)
-    scale = (pl.col("_off").abs().median().over("mode") * _MAD_TO_SIGMA).clip(lower_bound=LEAST_SCALE)
-    return pl.when(judged).then(pl.col("_off") / scale).alias("length_z")
+    judged = pl.col("loop_ids").is_not_null() & (pl.col("_rows") >= FEWEST_ROWS)
+    return (
+        rows.join(lessons.lengths, on="mode", how="left", maintain_order="left")
+        .with_columns(
+            pl.when(known).then(answer).alias("duplicate_answer"),
+            prompt.alias("duplicate_prompt"),
+            pl.when(judged).then(off).alias("length_z"),
+        )
+        .drop("_rows", "_median", "_scale")
+    )
 
 
-def _median(column: str) -> pl.Expr:
-    return pl.col(column).median().over("mode")
+def _lengths(facts: FactSource) -> pl.DataFrame:
+    """See `HealthLessons.lengths`: exact, from how many rows have each length."""
+    counted = collected(facts.scan().filter(pl.col("n_ids") > 0).group_by("mode", "n_ids").len())
+    counted = counted.with_columns(pl.col("n_ids").log().alias("_log"))
+    lines = []
+    for (mode,), rows in counted.sort("n_ids").group_by("mode", maintain_order=True):
+        logs, weights = rows["_log"].to_numpy(), rows["len"].to_numpy().astype(np.int64)
+        median = weighted_median(logs, weights)
+        off = np.abs(logs - median)
+        order = np.argsort(off, kind="stable")
+        scale = max(weighted_median(off[order], weights[order]) * _MAD_TO_SIGMA, LEAST_SCALE)
+        lines.append((mode, int(weights.sum()), median, scale))
+    types = {"mode": pl.String, "_rows": pl.Int64, "_median": pl.Float64, "_scale": pl.Float64}
+    return pl.DataFrame(lines, schema=types, orient="row")
