@@ -291,7 +291,8 @@ def test_a_pass_with_hostile_names_is_as_safe(text: str) -> None:
     verdict = passing_verdict(dataset=text, contract=text, left_out={text: 3, "prompt_unknown": 1})
     shown = render_verdict(verdict, report=text, colour=False)
     assert "\x1b" not in shown
-    assert "<script" not in render_html(verdict)
+    own = render_html(passing_verdict()).count("<script")
+    assert render_html(verdict).count("<script") == own
     assert "\x1b" not in render_summary(verdict) + render_junit(verdict)
 
 

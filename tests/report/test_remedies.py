@@ -13,9 +13,9 @@ from toolkit.report import outcome as say
 from toolkit.report.beside import key_of
 from toolkit.report.console import progress
 from toolkit.report.counts import missing_sentences
+from toolkit.report.markdown import prose
 from toolkit.report.remedies import remedies_of
 from toolkit.report.steps import next_steps
-from toolkit.report.summary import prose
 from toolkit.report.text import readable
 
 from .builder import HOSTILE, failing_result, failing_verdict, provider, result, suite

@@ -8,7 +8,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from toolkit.records import Verdict
-from toolkit.report.summary import code, prose, render_summary
+from toolkit.report.markdown import code, prose
+from toolkit.report.summary import render_summary
 from toolkit.report.text import clean
 
 from .builder import HOSTILE, failing_verdict, hostile_verdict, incomplete_verdict, passing_verdict

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolkit.cli.app import Form, Format, Root, app, is_terminal, print_json, say, terminal_width
+from toolkit.cli.app import Form, Format, Root, app, print_json, say, terminal_width, wants_colour
 from toolkit.cli.places import contract_named, workspace_of
 from toolkit.errors import EXIT_USAGE, ContractError
 
@@ -111,7 +111,7 @@ def contract_check(
     else:
         shown = [in_full(line) for line in lines] if verbose else list(summary_of(contract, lines))
         title = f"contract {contract.name}, sha256 {contract.sha256}"
-        sys.stdout.write(render_proof(title, shown, colour=is_terminal(sys.stdout), width=terminal_width()))
+        sys.stdout.write(render_proof(title, shown, colour=wants_colour(), width=terminal_width()))
         if not verbose:
             say(f"\n{len(lines):,} claims in {len(shown):,} lines; --verbose prints each")
     if not holds:

@@ -51,6 +51,8 @@ def generate(
 
     Ctrl-C once: nothing more is sent, and what is in flight is kept. Twice: everything stops at once.
     """
+    from dataclasses import replace
+
     from toolkit.cli.preflight import before_run, check_before_sending
     from toolkit.errors import EXIT_INCOMPLETE, EXIT_PASSED
     from toolkit.generate.run import generate_all
@@ -60,6 +62,8 @@ def generate(
     of_dataset = given(samples=samples, max_total_tokens=tokens)
     of_endpoint = given(url=url, concurrency=concurrency)
     jobs = jobs_of(root, names, settings, of_dataset, of_endpoint, probe, probe_endpoint)
+    options = _to_repeat(tokens=tokens, url=url, concurrency=concurrency, root=None if root == Path() else root)
+    jobs = [replace(job, options=options) for job in jobs]
     budget = settings.budget.dollars if budget is None else budget
     if preflight:
         spent = before_run(jobs, budget)
@@ -158,6 +162,17 @@ def checked_dollars(dollars: float | None) -> float | None:
 def given(**options: Any) -> dict[str, Any]:
     """The options that were given."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _to_repeat(**options: Any) -> tuple[str, ...]:
+    """Options that stand in no file, as words of a command: who goes on later must give them again.
+
+    An address with a password or a query in it is not among them: either may be a key, and run.json is no place for it.
+    """
+    words = {name: str(value) for name, value in options.items() if value is not None}
+    if not {"@", "?"}.isdisjoint(words.get("url", "")):
+        del words["url"]
+    return tuple(word for name, value in words.items() for word in (f"--{name}", value))
 
 
 @contextmanager

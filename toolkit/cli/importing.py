@@ -29,7 +29,11 @@ _DECIDED_BY = {
 def import_(
     name: Annotated[str, typer.Argument(help="Dataset to import into, its whole name; made if it does not exist.")],
     files: Annotated[
-        list[Path], typer.Argument(help="OpenAI batch output, raw_responses.jsonl or recorded traffic: JSON lines.")
+        list[Path],
+        typer.Argument(
+            help="JSON lines: OpenAI batch output, raw_responses.jsonl, recorded traffic, or rows made for a trainer "
+            "(ids and a mask); these also as Parquet, Arrow or a folder of save_to_disk."
+        ),
     ],
     root: Root = Path(),
     mode: Annotated[str | None, typer.Option(help="Mode of lines that state none.")] = None,

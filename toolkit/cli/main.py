@@ -16,22 +16,33 @@ import typer
 
 from toolkit.cli import (
     audit,
+    card,
     contract,
+    diff,
     discard,
+    export,
     generate,
     importing,
+    index,
     merge,
     preflight,
     rebuild,
+    report,
+    schema,
     screen,
+    show,
     simulate,
     status,
+    verify,
 )
 from toolkit.cli.app import app, print_json, printable
 from toolkit.cli.streams import standard_streams
 from toolkit.errors import EXIT_INCOMPLETE, EXIT_PASSED, EXIT_USAGE, StoreError, TokenproofError, UsageError
 
-COMMANDS = (preflight, generate, status, importing, audit, merge, discard, rebuild, screen, contract, simulate)
+COMMANDS = (
+    *(preflight, generate, status, importing, audit, report, show, diff, index, merge, verify, export),
+    *(card, discard, rebuild, screen, contract, schema, simulate),
+)
 """Importing a module registers its commands, in this order."""
 
 _PROGRAM = "tokenproof"

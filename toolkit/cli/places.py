@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from toolkit.audit.suite import Suite
     from toolkit.config import DatasetSettings, Settings
     from toolkit.contract import Contract
+    from toolkit.store.remote import Use
     from toolkit.store.workspace import Workspace
     from toolkit.vocabulary import Vocabulary
 
@@ -37,25 +39,40 @@ def workspace_of(root: Path) -> Workspace:
 
 
 @contextmanager
-def opened(root: Path, dataset: str | None, *, writes: bool = False) -> Iterator[Workspace]:
+def opened(
+    root: Path, datasets: Collection[str] | None, *, use: Use | None = None, shards: bool = True
+) -> Iterator[Workspace]:
     """The workspace in a folder, or one in object storage for as long as a stage works on it.
 
     Args:
         root: The folder, or s3://BUCKET/FOLDER.
-        dataset: The one dataset that is needed, or a unique beginning of its name; None for all.
-        writes: Facts, reports and the verdict are made anew, and put back where the workspace lies.
+        datasets: The datasets that are needed, or a unique beginning of each name; None for all.
+        use: What the stage does with them; None: it reads.
+        shards: Whether it needs shards and facts as files.
 
     Raises:
         ConfigError: it is none, or there is no such dataset.
         StoreError: something cannot be fetched or put back.
     """
-    from toolkit.store.remote import fetched, is_remote, place_of
+    from toolkit.errors import TokenproofError
+    from toolkit.store.remote import Use, fetched, is_remote, place_of
 
     if not is_remote(root):
         yield workspace_of(root)
         return
-    with fetched(place_of(root), dataset, writes=writes) as folder:
-        yield workspace_of(folder)
+    place = place_of(root)
+    with fetched(place, datasets, use=use or Use.READ, shards=shards) as folder:
+        try:
+            yield replace(workspace_of(folder), place=str(place))
+        except TokenproofError as error:
+            # Nobody knows the copy; what is wrong is wrong where the workspace lies.
+            error.args = tuple(str(part).replace(str(folder), str(place)) for part in error.args)
+            raise
+
+
+def lies_at(workspace: Workspace, path: Path) -> str:
+    """Where something of a workspace lies for good."""
+    return str(path) if workspace.place is None else f"{workspace.place}/{path.relative_to(workspace.root)}"
 
 
 def settings_of(workspace: Workspace) -> Settings:

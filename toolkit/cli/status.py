@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolkit.cli.app import Form, Format, Root, app, is_terminal, print_json, printable, say
-from toolkit.cli.places import settings_of, workspace_of
-from toolkit.errors import EXIT_INCOMPLETE, EXIT_PASSED
+from toolkit.cli.places import opened, settings_of
+from toolkit.errors import EXIT_INCOMPLETE, EXIT_PASSED, UsageError
 
 if TYPE_CHECKING:
     from toolkit.standing import Standing
@@ -37,13 +37,17 @@ def status(
     Exit 0, however it stands. 2: tokenproof.toml has faults. 3: a file cannot be read, and the rest is told all the
     same.
     """
-    workspace = workspace_of(root)
-    settings_of(workspace)  # what to do next is worth nothing where every other command refuses the settings
-    names = workspace.dataset_names() if name is None else [workspace.find_dataset(name).name]
-    datasets = [workspace.dataset_named(one) for one in names]
-    found = _watched(datasets, form, one=name is not None) if watch else _looked(datasets)
-    if not watch:
-        _print(found, form, one=name is not None)
+    from toolkit.store.remote import is_remote
+
+    if watch and is_remote(root):
+        raise UsageError("status: --watch: expected a local --root; runs write to local folders alone")
+    with opened(root, None if name is None else [name]) as workspace:
+        settings_of(workspace)  # what to do next is worth nothing where every other command refuses the settings
+        names = workspace.dataset_names() if name is None else [workspace.find_dataset(name).name]
+        datasets = [workspace.dataset_named(one) for one in names]
+        found = _watched(datasets, form, one=name is not None) if watch else _looked(datasets)
+        if not watch:
+            _print(found, form, one=name is not None)
     raise typer.Exit(EXIT_INCOMPLETE if any(standing.faults for standing in found) else EXIT_PASSED)
 
 

@@ -18,6 +18,7 @@ from toolkit.records import ExpectationResult, Severity, SuiteRun, Verdict
 from toolkit.report import beside, counts, doubts, steps
 from toolkit.report import outcome as say
 from toolkit.report.text import clean, dollars, duration, number, quantity
+from toolkit.report.told import Grid, Told
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -86,6 +87,30 @@ def render_proof(title: str, lines: Sequence[tuple[str, str, str, bool]], *, col
             mark, _text(clean(what, _FAILING_LIMIT)), _text(clean(expected, limit)), _text(clean(found, limit))
         )
     return _render([summary, _text(""), table], colour=colour, width=width)
+
+
+def render_told(told: Told, *, colour: bool, width: int = 80) -> str:
+    """What a command has to say: the answer, names with values, sections of marked sentences, a table."""
+    parts: list[RenderableType] = [_text(told.headline, _TONES[told.tone])]
+    if told.facts:
+        parts.append(_pairs(told.facts))
+    for section in told.sections:
+        parts += _section(section.title, [_bullets(section.mark, section.sentences)])
+    if told.grid is not None:
+        parts += [*([_text("")] if told.facts or told.sections else []), _grid(told.grid)]
+    return _render(parts, colour=colour, width=width)
+
+
+def _grid(grid: Grid) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in grid.headings:
+        right = heading in grid.figures
+        table.add_column(heading, justify="right" if right else "left", no_wrap=right, overflow="fold")
+    for tone, cells in grid.lines:
+        table.add_row(*(_text(cell, _TONES[tone] if at == 0 else "") for at, cell in enumerate(cells)))
+    return table
 
 
 # --- the parts of a verdict ----------------------------------------------------------------------

@@ -66,7 +66,8 @@ def _facts(standing: Standing) -> Iterator[tuple[str, str]]:
             yield "as of", f"{duration(standing.silent_s or 0.0)} ago, the run's last word: tokens, cost and providers"
         tokens = _against(number(run.tokens), None if run.tokens_budget is None else number(run.tokens_budget))
         yield "tokens", f"{tokens} on disk, {number(run.run_tokens)} of them from {_THIS_RUN}"
-        yield "cost", f"{_cost(run)}, {_THIS_RUN}"
+        before = f"; {dollars(run.cost_before_usd)} before it" if run.cost_before_usd else ""
+        yield "cost", f"{_cost(run)}, {_THIS_RUN}{before}"
         if standing.life is Life.RUNNING:
             yield from _pace(run)
         if run.providers:

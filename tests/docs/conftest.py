@@ -1,0 +1,3 @@
+from .workspaces import shell, workspaces
+
+__all__ = ["shell", "workspaces"]

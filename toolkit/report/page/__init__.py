@@ -1,0 +1,1 @@
+"""The parts of the page that need more than a template: charts, the token view's data, blame, comparison."""
