@@ -1,13 +1,14 @@
 """One line of an imported file: what it says about itself, as an entry. Pure.
 
-Three forms, told apart line by line: OpenAI batch output (`custom_id`, `response`), in-house raw responses
-(`sample_id`, `output_ids` …), and recorded traffic (`request`, `status`, `body`).
+Four forms, told apart line by line: rows prepared for a trainer (`input_ids` and a mask), OpenAI batch output
+(`custom_id`, `response`), in-house raw responses (`sample_id`, `output_ids` …), and recorded traffic (`request`,
+`status`, `body`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from toolkit.config import is_name
@@ -30,8 +31,12 @@ from toolkit.records import (
 from toolkit.rows import rewrite_tool_ids
 from toolkit.store.live_rows import digest_of
 from toolkit.wire.json import NotJsonError, dump_json, load_json
+from toolkit.wire.prepared import NotOneSplitError, is_prepared, split
 from toolkit.wire.raw import bears_api_marks
 from toolkit.wire.redact import hide_in_text, without_secrets
+
+_PREPARED_IDS = ("sample_id", "id", "conversation_id", "data_id")
+"""Fields that name a prepared row; one without any is named by its content."""
 
 UNNAMED_API = "openai"
 """Source of a chat completion where nothing says whose it is."""
@@ -90,12 +95,14 @@ class LineReader:
     Attributes:
         dataset: Name of the dataset.
         prompts: Prompts of the dataset, by id.
+        tails: Mode → the ids that its prompts end with: they tell the mode of a row that is nothing but ids.
     """
 
     contract: Contract
     dataset: str
     options: ImportOptions
     prompts: Mapping[str, Prompt]
+    tails: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def read(self, line: bytes) -> Line:
         """A line as an entry.
@@ -133,6 +140,8 @@ class LineReader:
         return (str(Source.SGLANG) if line.entry.form == "raw" else UNNAMED_API), "default"
 
     def _line_of(self, value: dict[str, Json], text: str) -> Line:
+        if is_prepared(value):
+            return self._prepared_line(value, text)
         if "custom_id" in value:
             return self._batch_line(value)
         if "sample_id" in value:
@@ -141,8 +150,9 @@ class LineReader:
             return self._recorded_line(value)
         raise LineError(
             "line_invalid",
-            "expected a batch line (custom_id, response), a raw response (sample_id, output_ids) or recorded "
-            f"traffic (request, status, body), found the keys {sorted(map(str, value))[:12]}",
+            "expected a batch line (custom_id, response), a raw response (sample_id, output_ids), recorded traffic "
+            "(request, status, body) or a prepared row (input_ids and loss_mask or labels), found the keys "
+            f"{sorted(map(str, value))[:12]}",
         )
 
     def _batch_line(self, value: dict[str, Json]) -> Line:
@@ -167,6 +177,44 @@ class LineReader:
         if self.options.local_ids_are_engine and source in SOURCES_WITH_IDS and not bears_api_marks(value):
             return replace(line, entry=replace(entry, ids_are=IdsSource.ENGINE))
         return line
+
+    def _prepared_line(self, value: dict[str, Json], text: str) -> Line:
+        """Its prompt is the ids that it brings: rendering one anew would put other ids in their place."""
+        key = next((key for key in _PREPARED_IDS if value.get(key) is not None), None)
+        sample_id = f"sha256-{digest_of(dump_json(value)).hex()[:32]}" if key is None else _sample_id(value, key)
+        said = value.get("mode")
+        if said is None:
+            said = self._mode_of_tail(value, sample_id)
+        clean = without_secrets(value)
+        turn, sample_index = (_index(value, name, sample_id) for name in ("turn", "sample_index"))
+        entry = Entry(
+            row_key=imported_row_key(dataset=self.dataset, sample_id=sample_id, sample_index=sample_index, turn=turn),
+            sample_id=sample_id,
+            turn=turn,
+            sample_index=sample_index,
+            source="",
+            origin=Origin.IMPORT,
+            contract=self.contract.name,
+            mode=self._mode_of(said, sample_id),
+            model=self.options.model or self.contract.default_model,
+            form="prepared",
+            body=text if clean is value else dump_json(clean),
+            assumed=("mode",) if said is None else (),
+        )
+        return Line(entry, names_provider=value.get("provider") is not None)
+
+    def _mode_of_tail(self, value: Mapping[str, Json], sample_id: str) -> str | None:
+        """The mode whose prompts end as this one does; of several the one that says most. None: not told."""
+        try:
+            prompt, _ = split(value)
+        except NotOneSplitError as error:
+            raise LineError(error.reason, error.detail, sample_id) from None
+        matching = {
+            mode: len(tail) for mode, tail in self.tails.items() if prompt[len(prompt) - len(tail) :] == list(tail)
+        }
+        longest = max(matching.values(), default=0)
+        told = [mode for mode, length in matching.items() if length == longest]
+        return told[0] if len(told) == 1 else None
 
     def _recorded_line(self, value: dict[str, Json]) -> Line:
         body, status, request = value["body"], value.get("status", 200), value["request"]

@@ -16,15 +16,18 @@ from typing import Any
 from toolkit.contract import Contract
 from toolkit.errors import ConfigError, StoreError
 from toolkit.import_lines import ImportOptions, LineError, LineReader, check_options
+from toolkit.prepared_files import files_of, is_table, table_lines
+from toolkit.prompt import prompt_tails
 from toolkit.records import Entry, Failure, Json, Origin, Prompt, Reply, storable_text
 from toolkit.rows import RowBuilder
 from toolkit.sealing import check_contract, conflict, slot_of
 from toolkit.store.discards import settle_discards
 from toolkit.store.files import numbered_lines, open_regular, sole_writer, stands
 from toolkit.store.journal import write_failures
+from toolkit.store.listing import seal_rows
 from toolkit.store.live_rows import LiveRow, LiveRows, MadeWith, Slot, digest_of
 from toolkit.store.prompts import read_prompts
-from toolkit.store.shards import read_live, seal_rows
+from toolkit.store.shards import read_live
 from toolkit.store.workspace import Dataset
 from toolkit.vocabulary import Vocabulary
 from toolkit.wire import dump_json
@@ -38,7 +41,6 @@ _PACKED = {
     b"PK\x03\x04": "zip",
     b"\xfd7zXZ": "xz",
     b"BZh": "bzip2",
-    b"PAR1": "Parquet",
 }
 """What files that are not JSON lines begin with."""
 
@@ -90,8 +92,7 @@ def count_lines(files: Sequence[Path]) -> int:
         ConfigError: a file cannot be read, or is no file of JSON lines.
         StoreError: there is no line in any of them.
     """
-    for file in files:
-        _check_file(file)
+    files = _expanded(files)
     lines = sum(1 for file in files for _ in _lines_of(file))
     if not lines:
         raise _no_lines(files)
@@ -113,7 +114,8 @@ def import_files(
 
     Args:
         dataset: Where the rows go; made if it does not exist.
-        files: JSON lines. The same file twice is read twice.
+        files: JSON lines; of a prepared dataset also Parquet, Arrow and folders of `Dataset.save_to_disk`. The same
+            file twice is read twice.
         contract: The model's contract.
         vocabulary: The contract's vocabulary.
         options: What holds for lines that do not say it themselves.
@@ -124,8 +126,7 @@ def import_files(
         StoreError: the files hold no line, or the dataset cannot be read or written.
     """
     check_options(options, contract)
-    for file in files:
-        _check_file(file)
+    files = _expanded(files)
     with sole_writer(dataset.lock):
         settle_discards(dataset)
         check_contract(dataset, read_live(dataset).contract, contract.name)
@@ -133,7 +134,11 @@ def import_files(
             dataset=dataset,
             builder=RowBuilder(contract, vocabulary),
             reader=LineReader(
-                contract=contract, dataset=dataset.name, options=options, prompts=_prompts_of(dataset, contract)
+                contract=contract,
+                dataset=dataset.name,
+                options=options,
+                prompts=_prompts_of(dataset, contract),
+                tails=prompt_tails(contract, vocabulary),
             ),
             live=LiveRows(dataset),
             advance=advance,
@@ -325,6 +330,18 @@ def printable_name(file: Path) -> str:
     return storable_text(file.name)
 
 
+def _expanded(paths: Sequence[Path]) -> list[Path]:
+    """The files to read, each of them something that can be: a dataset's folder stands for its files.
+
+    Raises:
+        ConfigError: one cannot be read, or holds something else.
+    """
+    files = [file for path in paths for file in files_of(path)]
+    for file in files:
+        _check_file(file)
+    return files
+
+
 def _check_file(file: Path) -> None:
     """Refuse what is no file of JSON lines before anything of it is taken for one.
 
@@ -347,7 +364,7 @@ def _no_lines(files: Sequence[Path]) -> StoreError:
 
 def _lines_of(file: Path) -> Iterator[tuple[int, bytes]]:
     try:
-        yield from numbered_lines(file)
+        yield from table_lines(file) if is_table(file) else numbered_lines(file)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from toolkit.assembly import Plan, assemble, put_together
 from toolkit.assembly import Rebuilt as Rebuilt
 from toolkit.contract import Contract, FinishKind
-from toolkit.parts import Parts, name_in, read_engine_ids
+from toolkit.parts import NotDividedError, Parts, divide, name_in, read_engine_ids
 from toolkit.records import Ask, IdsSource, RebuildStatus, Reply, ToolCall
 from toolkit.sampled import sampled_ids
 from toolkit.vocabulary import Vocabulary
@@ -78,11 +77,11 @@ def plan_rebuild(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabul
         return _keep_engine_ids(reply, ask, contract, vocabulary)
     if reply.output_ids is not None and reply.ids_source is IdsSource.GIVEN:
         plan = _plan_from_text(replace(reply, pieces=None), ask, contract, vocabulary)
-        return _keep_given_ids(reply, plan, contract)
+        return _keep_given_ids(reply, plan, ask, contract, vocabulary)
     return _plan_from_text(reply, ask, contract, vocabulary)
 
 
-def _keep_given_ids(reply: Reply, plan: Plan, contract: Contract) -> Plan:
+def _keep_given_ids(reply: Reply, plan: Plan, ask: Ask, contract: Contract, vocabulary: Vocabulary) -> Plan:
     given = list(reply.output_ids or ())
     if reply.reasoning is not None or reply.content is not None or reply.tool_calls:
         return replace(plan, kept=given, compared=True, source=IdsSource.GIVEN)
@@ -90,14 +89,31 @@ def _keep_given_ids(reply: Reply, plan: Plan, contract: Contract) -> Plan:
     cut = "length" in map(contract.finish.kind_of, (reply.finish_reason, reply.native_finish_reason))
     ended = bool(given) and given[-1] in contract.terminal_ids
     end = RebuildStatus.COMPLETE if ended else RebuildStatus.AMBIGUOUS
+    parts = Parts()
+    notes: tuple[str, ...] = ("given_without_text",)
+    if reply.undivided is not None:
+        # A prepared dataset's row: what its ids say can be audited, though nothing speaks for them but themselves.
+        parts, note = _told_by_ids(given, ask.mode, contract, vocabulary)
+        notes = (*notes, note)
     return replace(
         plan,
         stretches=None,
         kept=given,
         source=IdsSource.GIVEN,
         status=RebuildStatus.TRUNCATED if cut else end,
-        notes=(*reply.notes, "given_without_text"),
+        notes=(*reply.notes, *notes),
+        reasoning=parts.reasoning,
+        content=parts.content,
+        tool_calls=parts.tool_calls,
     )
+
+
+def _told_by_ids(ids: Sequence[int], mode: str, contract: Contract, vocabulary: Vocabulary) -> tuple[Parts, str]:
+    """The parts that ids say by themselves, and a note: `text_from_ids`, or why they say none."""
+    try:
+        return divide(ids, mode, contract, vocabulary), "text_from_ids"
+    except NotDividedError as error:
+        return Parts(), error.note
 
 
 def _keep_engine_ids(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabulary) -> Plan:
@@ -360,9 +376,19 @@ def _check_calls(calls: Sequence[ToolCall], mode: str, end: _End, contract: Cont
 
 def _lay_out(parts: _Parts, mode: str, end: _End, contract: Contract) -> _Stretches:
     """Each stretch of text that is to be encoded by itself, with the contract's ids between."""
-    pieces = (piece for piece in _pieces(parts, contract.mode(mode).output, end, contract) if piece != "")
-    runs = groupby(pieces, key=lambda piece: isinstance(piece, str))
-    return tuple("".join(map(str, run)) if is_text else list(map(int, run)) for is_text, run in runs)
+    stretches: list[str | list[int]] = []
+    for piece in _pieces(parts, contract.mode(mode).output, end, contract):
+        last = stretches[-1] if stretches else None
+        if isinstance(piece, int):
+            if isinstance(last, list):
+                last.append(piece)
+            else:
+                stretches.append([piece])
+        elif isinstance(last, str):
+            stretches[-1] = last + piece
+        elif piece:
+            stretches.append(piece)
+    return tuple(stretches)
 
 
 def _pieces(parts: _Parts, output: Sequence[str], end: _End, contract: Contract) -> Iterator[str | int]:

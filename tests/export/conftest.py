@@ -1,0 +1,3 @@
+from tests.flow.workspace import run
+
+__all__ = ["run"]
