@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,10 +32,11 @@ from toolkit.manifest import (
     read_manifest,
     render_manifest,
 )
-from toolkit.merge import merge
+from toolkit.merge import Dropped, merge
+from toolkit.mix import MergeSettings
 from toolkit.store.files import sha256_of, sole_writer
 from toolkit.store.shards import LiveShards, read_live, write_live
-from toolkit.store.shuffle import ORDER, Buckets, cut_parts
+from toolkit.store.shuffle import Buckets, PartCutter, cut_parts
 from toolkit.store.workspace import Dataset, Workspace
 
 from .conftest import ROOT
@@ -64,12 +64,8 @@ def gate_of(workspace: Workspace, contract: Contract, name: str, *shards: Rows, 
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder but its manifest."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "manifest.json"
-    }
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def train_rows(folder: Path) -> list[dict[str, Any]]:
@@ -130,7 +126,7 @@ def test_ids_have_no_dictionary_and_pages_have_checksums(workspace: Workspace, k
 
 def test_order_is_that_of_the_hash(workspace: Workspace, kimi: Contract) -> None:
     rows = [row(f"s{n}") for n in range(200)]
-    merge([gate_of(workspace, kimi, "B3", rows)], workspace.root / "train", seed=7)
+    merge([gate_of(workspace, kimi, "B3", rows)], workspace.root / "train", mix=MergeSettings(seed=7))
     found = [r["row_key"] for r in train_rows(workspace.root / "train")]
     assert found == sorted((r["row_key"] for r in rows), key=lambda key: hashlib.sha256(f"7{key}".encode()).digest())
 
@@ -138,8 +134,8 @@ def test_order_is_that_of_the_hash(workspace: Workspace, kimi: Contract) -> None
 def test_another_seed_is_another_order_of_the_same_rows(workspace: Workspace, kimi: Contract) -> None:
     gate = gate_of(workspace, kimi, "B3", [row(f"s{n}") for n in range(50)])
     first, second = workspace.root / "one", workspace.root / "two"
-    merge([gate], first, seed=1)
-    merge([gate], second, seed=2)
+    merge([gate], first, mix=MergeSettings(seed=1))
+    merge([gate], second, mix=MergeSettings(seed=2))
     one, two = ([r["id"] for r in train_rows(folder)] for folder in (first, second))
     assert one != two
     assert sorted(one) == sorted(two)
@@ -150,21 +146,22 @@ def test_the_same_bytes_twice(workspace: Workspace, kimi: Contract) -> None:
     one = merge([gate], workspace.root / "one")
     two = merge([gate], workspace.root / "two")
     assert files_of(workspace.root / "one") == files_of(workspace.root / "two")
-    assert replace(one, created_at="") == replace(two, created_at="")
+    assert one == two
 
 
 def test_the_same_bytes_in_whatever_order_datasets_and_shards_are_named(workspace: Workspace, kimi: Contract) -> None:
     # B4 asks again what B3 asked: between equal keys the dataset's name decides.
     shards = [[row(f"s{n}") for n in range(k, 60, 3)] for k in range(3)]
     gates = [gate_of(workspace, kimi, name, *shards) for name in ("B3", "B4", "B5")]
-    one = merge(gates, workspace.root / "one")
+    keep = MergeSettings(duplicates="keep")
+    one = merge(gates, workspace.root / "one", mix=keep)
     for gate in gates:
         write_live(gate.dataset, LiveShards(gate.live.contract, tuple(reversed(gate.live.shards))))
     reopened = [opened(workspace, gate.dataset, kimi) for gate in reversed(gates)]
     assert [gate.live for gate in reopened] != [gate.live for gate in reversed(gates)]
-    two = merge(reopened, workspace.root / "two")
+    two = merge(reopened, workspace.root / "two", mix=keep)
     assert files_of(workspace.root / "one") == files_of(workspace.root / "two")
-    assert replace(one, created_at="") == replace(two, created_at="")
+    assert one == two
     assert one.totals.repeated == 120
     assert [r["id"] for r in train_rows(workspace.root / "one")][:3] == [
         f"{name}/{train_rows(workspace.root / 'one')[0]['id'].split('/')[1]}/0/0" for name in ("B3", "B4", "B5")
@@ -206,20 +203,24 @@ def test_what_must_not_be_trained_on_is_dropped_and_counted(workspace: Workspace
     )
     manifest = merge([gate], workspace.root / "train")
     assert sorted(r["id"] for r in train_rows(workspace.root / "train")) == ["B3/also/0/0", "B3/kept/0/0"]
-    dropped = {"quarantined": 2, "probe": 1, "no_ids": 2, "prompt_unknown": 2}
+    dropped = dict.fromkeys(map(str, Dropped), 0) | {"quarantined": 2, "probe": 1, "no_ids": 2, "prompt_unknown": 2}
     reasons = {"evidence": 2, "terminal_last": 1}
     assert manifest.totals == Totals(
         rows=9,
         written=2,
+        validation_rows=0,
         dropped=dropped,
         quarantined_by_expectation=reasons,
         repeated=0,
+        ids=10,
         prompt_ids=5,
         supervised_ids=5,
     )
     assert manifest.sources == (
-        SourceShare(source="openrouter", provider="Chutes", rows=1, ids=3, prompt_ids=2, supervised_ids=1),
-        SourceShare(source="sglang", provider=None, rows=1, ids=7, prompt_ids=3, supervised_ids=4),
+        SourceShare(
+            source="openrouter", provider="Chutes", rows=1, validation_rows=0, ids=3, prompt_ids=2, supervised_ids=1
+        ),
+        SourceShare(source="sglang", provider=None, rows=1, validation_rows=0, ids=7, prompt_ids=3, supervised_ids=4),
     )
     (of_dataset,) = manifest.inputs
     assert (of_dataset.rows, of_dataset.written, dict(of_dataset.dropped)) == (9, 2, dropped)
@@ -228,8 +229,9 @@ def test_what_must_not_be_trained_on_is_dropped_and_counted(workspace: Workspace
 
 
 def test_the_manifest_names_everything_it_was_made_of(workspace: Workspace, kimi: Contract) -> None:
-    gates = [gate_of(workspace, kimi, name, [row(name)]) for name in ("B4", "B3")]
-    manifest = merge(gates, workspace.root / "train", seed=3)
+    ids = {"B3": [20, 163607, 21, 163586], "B4": [22, 163607, 23, 163586]}
+    gates = [gate_of(workspace, kimi, name, [row(name, output_ids=ids[name])]) for name in ("B4", "B3")]
+    manifest = merge(gates, workspace.root / "train", mix=MergeSettings(seed=3))
     assert read_manifest(workspace.root / "train") == manifest
     assert [i.name for i in manifest.inputs] == ["B3", "B4"]
     for found, gate in zip(manifest.inputs, reversed(gates), strict=True):
@@ -242,7 +244,7 @@ def test_the_manifest_names_everything_it_was_made_of(workspace: Workspace, kimi
         path="shards/part-00000.parquet", sha256=sha256_of(workspace.root / "train" / output.path), rows=2
     )
     content = msgspec.json.decode((workspace.root / "train/manifest.json").read_bytes())
-    assert (content["tool"], content["version"]) == ("tokenproof", 2)
+    assert (content["tool"], content["version"]) == ("tokenproof", 3)
 
 
 def test_sentences_for_the_terminal(workspace: Workspace, kimi: Contract) -> None:
@@ -254,6 +256,7 @@ def test_sentences_for_the_terminal(workspace: Workspace, kimi: Contract) -> Non
         "quarantined, by expectation: odd␛[2J 1",
         "1 row left out only for want of the prompt's ids; the audit's report says what helps",
         "7 tokens: 3 of prompts, 4 supervised",
+        "suite train-set: 19 of 19 expectations hold on the written rows",
     ]
 
 
@@ -269,7 +272,7 @@ def test_progress_tells_of_rows_read_and_rows_written(workspace: Workspace, kimi
 
 def test_nothing_left(workspace: Workspace, kimi: Contract) -> None:
     gate = gate_of(workspace, kimi, "B3", [row("a", prompt_ids=None), row("b", probe=True)])
-    with pytest.raises(StoreError, match=r"no row remains.*1 probe, 0 no_ids, 1 prompt_unknown") as caught:
+    with pytest.raises(StoreError, match=r"no row remains.*: 1 probe, 1 prompt_unknown$") as caught:
         merge([gate], workspace.root / "train")
     assert caught.value.exit_code == 3
     assert not (workspace.root / "train").exists()
@@ -375,9 +378,9 @@ def test_counts_that_do_not_add_up(workspace: Workspace, kimi: Contract, where: 
 def test_an_own_train_set_is_replaced_whole(workspace: Workspace, kimi: Contract) -> None:
     output = workspace.root / "train"
     one, two = (gate_of(workspace, kimi, name, [row(name)]) for name in ("B3", "B4"))
-    merge([one, two], output)
+    merge([one, two], output, mix=MergeSettings(duplicates="keep"))
     before = files_of(output)
-    with pytest.raises(ConfigError, match=r"expected a train set of B4, found one of B3, B4 \(2 rows.*--replace"):
+    with pytest.raises(ConfigError, match=r"expected a train set of B4, found one of B3, B4 \(2 rows\).*--replace"):
         merge([two], output)
     assert files_of(output) == before
     merge([two], output, replace=True)
@@ -468,7 +471,8 @@ import os, signal, sys
 from pathlib import Path
 from toolkit.contract import read_contract
 from toolkit.gate import open_gate
-from toolkit.merge import merge
+from toolkit.merge import Dropped, merge
+from toolkit.mix import MergeSettings
 from toolkit.store.workspace import Workspace
 
 root, suite, name, calls = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
@@ -541,7 +545,7 @@ def test_killed_between_the_two_renames(workspace: Workspace, kimi: Contract) ->
 # --- size -----------------------------------------------------------------------------------------------
 
 
-def test_fifty_thousand_rows_in_bounded_time(workspace: Workspace, kimi: Contract) -> None:
+def test_fifty_thousand_rows_of_four_shards(workspace: Workspace, kimi: Contract) -> None:
     generator = np.random.default_rng(0)
     lengths = generator.integers(1, 40, (50_000, 2))
     rows = [
@@ -550,9 +554,7 @@ def test_fifty_thousand_rows_in_bounded_time(workspace: Workspace, kimi: Contrac
     ]
     gate = gate_of(workspace, kimi, "B3", rows)
     assert len(gate.live.shards) == 4
-    start = time.monotonic()
     manifest = merge([gate], workspace.root / "train")
-    assert time.monotonic() - start < 20
     assert [output.rows for output in manifest.outputs] == [16_384, 16_384, 16_384, 848]
     assert manifest.totals.prompt_ids == lengths[:, 0].sum()
     assert manifest.totals.supervised_ids == lengths[:, 1].sum()
@@ -566,19 +568,19 @@ def test_fifty_thousand_rows_in_bounded_time(workspace: Workspace, kimi: Contrac
 
 
 @pytest.mark.parametrize("bits", [0, 1, 7])
-def test_buckets_sort_whatever_their_number(tmp_path: Path, bits: int) -> None:
-    schema = pa.schema([pa.field(ORDER, pa.binary(32)), pa.field("name", pa.string())])
-    generator = np.random.default_rng(bits)
-    orders = [bytes(o) for o in generator.integers(0, 256, (300, 32), np.uint8)]
-    orders[5] = orders[6] = orders[7]
-    rows = [{ORDER: order, "name": f"{n:03d}"} for n, order in enumerate(orders)]
-    generator.shuffle(rows)
-    with Buckets(tmp_path, schema, bits=bits, then_by=["name"]) as buckets:
-        buckets.add(pa.Table.from_pylist(rows[:100], schema=schema))
-        buckets.add(schema.empty_table())
-        buckets.add(pa.Table.from_pylist(rows[100:], schema=schema))
-    found = pa.concat_tables(buckets.drain()).to_pylist()
-    assert found == sorted(rows, key=lambda r: (r[ORDER], r["name"]))
+def test_buckets_hold_rows_in_the_order_of_their_first_bits(tmp_path: Path, bits: int) -> None:
+    schema = pa.schema([pa.field("order", pa.uint64()), pa.field("name", pa.string())])
+    order = np.random.default_rng(bits).integers(0, 2**64, 300, np.uint64)
+    rows = pa.table({"order": order, "name": [f"{n:03d}" for n in range(300)]}, schema=schema)
+    with Buckets(tmp_path, schema, bits=bits) as buckets:
+        for start, end in ((0, 100), (100, 100), (100, 300)):
+            which = buckets.bucket_of(order[start:end])
+            dealt = np.argsort(which, kind="stable")
+            buckets.add(rows.slice(start, end - start).take(pa.array(dealt)), which[dealt])
+    drained = list(buckets.drain())
+    assert len(drained) == {0: 1, 1: 2, 7: len(set((order >> np.uint64(57)).tolist()))}[bits]
+    found = pa.concat_tables(table.sort_by("order") for table in drained).to_pylist()
+    assert found == sorted(rows.to_pylist(), key=lambda r: r["order"])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -588,9 +590,7 @@ def test_parts_do_not_depend_on_how_rows_are_dealt(dealt: list[int]) -> None:
     starts = np.cumsum([0, *dealt]).tolist()
     parts = cut_parts(
         (rows.slice(start, count) for start, count in zip(starts, dealt, strict=False)),
-        lambda table: table["weight"].to_numpy(),
-        max_rows=3,
-        max_bytes=10,
+        PartCutter(lambda table: table["weight"].to_numpy(), max_rows=3, max_bytes=10),
     )
     assert [part["weight"].to_pylist() for part in parts] == [[3, 3, 3], [3], [30], [1, 1, 1], [1]]
 
@@ -607,7 +607,7 @@ def test_a_manifest_of_another_version(workspace: Workspace, kimi: Contract) -> 
     manifest: Manifest = merge([gate_of(workspace, kimi, "B3", [row("a")])], workspace.root / "train")
     path = workspace.root / "train/manifest.json"
     path.write_bytes(msgspec.json.encode(replace(manifest, version=1)))
-    with pytest.raises(StoreError, match="expected manifest version 2, found 1"):
+    with pytest.raises(StoreError, match="expected manifest version 3, found 1"):
         read_manifest(workspace.root / "train")
     path.write_text("[]", encoding="utf-8")
     with pytest.raises(StoreError, match="expected a manifest"):

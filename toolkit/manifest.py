@@ -1,32 +1,35 @@
-"""What a train set says of itself, and how a new one takes the place of an old one.
-
-The manifest is written last, into a folder that nobody looks into yet; only then does the folder get
-its name. A folder that has its name and a manifest is whole.
-"""
+"""What a train set says of itself: the manifest, read, written, checked and told."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from toolkit.errors import ConfigError, StoreError
-from toolkit.records import LiveShard
+from toolkit.errors import StoreError
+from toolkit.mix import MergeSettings
+from toolkit.records import LiveShard, Severity
 from toolkit.report.text import clean, quantity
-from toolkit.store.files import read_bytes, sole_writer, sync_folder, write_atomic
+from toolkit.store.files import read_bytes, write_atomic
 
-MANIFEST_VERSION = 2
+MANIFEST_VERSION = 3
 """Version of manifest.json's form."""
 
 MANIFEST_NAME = "manifest.json"
 SHARDS_NAME = "shards"
-_TOOL: Literal["tokenproof"] = "tokenproof"
+VALIDATION_NAME = "validation"
+TOOL: Literal["tokenproof"] = "tokenproof"
 _SHOWN_CHARACTERS = 60
+_OUTPUT_PATH = re.compile(rf"({SHARDS_NAME}|{VALIDATION_NAME})/part-[0-9]+\.parquet")
+"""What a manifest may name: nothing outside its folder."""
+
+
+class _Versioned(msgspec.Struct):
+    version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,7 @@ class DatasetInput:
     Attributes:
         prompts_sha256: Of prompts.jsonl; None where there is none.
         allowed_providers: The allow list that it was audited by; empty: any provider.
+        written: Rows of it in the train set, those on the validation side included; so the ids.
         dropped: Reason → rows; each row has one reason, the first that holds.
         quarantined_by_expectation: Expectation id → rows; a row that fails two is counted twice.
     """
@@ -59,6 +63,10 @@ class DatasetInput:
     shards: tuple[LiveShard, ...]
     rows: int
     written: int
+    validation_rows: int
+    ids: int
+    prompt_ids: int
+    supervised_ids: int
     dropped: Mapping[str, int]
     quarantined_by_expectation: Mapping[str, int]
 
@@ -67,12 +75,13 @@ class DatasetInput:
 class SourceShare:
     """What one source, or one provider behind it, gave to the train set. Ids are summed over its rows.
 
-    `ids` counts all of them, `prompt_ids` and `supervised_ids` those without and with loss.
+    `ids` counts all of them, `prompt_ids` those of prompts, `supervised_ids` those that bear loss.
     """
 
     source: str
     provider: str | None
     rows: int
+    validation_rows: int
     ids: int
     prompt_ids: int
     supervised_ids: int
@@ -83,14 +92,17 @@ class Totals:
     """The whole train set. rows = written + the sum of `dropped`.
 
     Attributes:
-        repeated: Rows written whose row_key is that of a row written before (of another dataset, as a rule).
+        written: On both sides of the split; `validation_rows` of them on the validation side.
+        repeated: Rows written whose row_key is that of another row that is written.
     """
 
     rows: int
     written: int
+    validation_rows: int
     dropped: Mapping[str, int]
     quarantined_by_expectation: Mapping[str, int]
     repeated: int
+    ids: int
     prompt_ids: int
     supervised_ids: int
 
@@ -105,12 +117,38 @@ class OutputFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proved:
+    """What came of one expectation over the written rows; counts are None for those of the set as a whole."""
+
+    id: str
+    severity: Severity
+    success: bool
+    element_count: int | None
+    unexpected_count: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """The suite that the written rows were held against, and what came of it."""
+
+    suite: SuiteInput
+    results: tuple[Proved, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """manifest.json. Two merges of the same inputs differ in `created_at` alone."""
+    """manifest.json. Two merges of the same inputs with the same options write the same bytes.
+
+    Attributes:
+        mix: The options, those of datasets that took no part left out.
+        outputs: Files of the train side, in the order of their rows.
+        validation_outputs: Files of the validation side; empty where none was asked for.
+        proof: None only until the rows were read again.
+    """
 
     tool_version: str
-    created_at: str
     seed: int
+    mix: MergeSettings
     columns: tuple[str, ...]
     contract: str
     contract_sha256: str
@@ -118,7 +156,9 @@ class Manifest:
     sources: tuple[SourceShare, ...]
     totals: Totals
     outputs: tuple[OutputFile, ...]
-    tool: Literal["tokenproof"] = _TOOL
+    validation_outputs: tuple[OutputFile, ...] = ()
+    proof: Proof | None = None
+    tool: Literal["tokenproof"] = TOOL
     version: int = MANIFEST_VERSION
 
 
@@ -140,11 +180,15 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST_NAME
     content = read_bytes(path)
     try:
+        version = msgspec.json.decode(content, type=_Versioned).version
+        if version != MANIFEST_VERSION:
+            raise StoreError(f"{path}: expected manifest version {MANIFEST_VERSION}, found {version}; merge again")
         manifest = msgspec.json.decode(content, type=Manifest)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise StoreError(f"{path}: expected a manifest: {error}") from None
-    if manifest.version != MANIFEST_VERSION:
-        raise StoreError(f"{path}: expected manifest version {MANIFEST_VERSION}, found {manifest.version}; merge again")
+    for output in (*manifest.outputs, *manifest.validation_outputs):
+        if not _OUTPUT_PATH.fullmatch(output.path):
+            raise StoreError(f"{path}: expected files of {SHARDS_NAME}/ and {VALIDATION_NAME}/, found {output.path!r}")
     return manifest
 
 
@@ -168,7 +212,7 @@ def check_sums(manifest: Manifest) -> None:
     for name, found in (
         ("datasets", sum(i.written for i in manifest.inputs)),
         ("sources", sum(s.rows for s in manifest.sources)),
-        ("files", sum(o.rows for o in manifest.outputs)),
+        ("files", sum(o.rows for o in (*manifest.outputs, *manifest.validation_outputs))),
     ):
         if found != totals.written:
             raise StoreError(f"{name}: the counts do not add up: expected {totals.written} rows written, found {found}")
@@ -177,7 +221,7 @@ def check_sums(manifest: Manifest) -> None:
 def render_manifest(manifest: Manifest) -> list[str]:
     """Plain sentences for a terminal: what was written, what was left out and why, how many ids."""
     totals = manifest.totals
-    files = quantity(len(manifest.outputs), "file")
+    files = quantity(len(manifest.outputs) + len(manifest.validation_outputs), "file")
     datasets = quantity(len(manifest.inputs), "dataset")
     lines = [f"{quantity(totals.written, 'row')} of {totals.rows:,} written to {files}, from {datasets}"]
     left_out = _tally(totals.dropped)
@@ -193,9 +237,24 @@ def render_manifest(manifest: Manifest) -> list[str]:
         )
     if totals.repeated:
         lines.append(f"{quantity(totals.repeated, 'row')} written whose request is that of another row")
-    ids = totals.prompt_ids + totals.supervised_ids
-    lines.append(f"{quantity(ids, 'token')}: {totals.prompt_ids:,} of prompts, {totals.supervised_ids:,} supervised")
+    if totals.validation_rows:
+        lines.append(f"{quantity(totals.validation_rows, 'row')} of them for validation, no prompt on both sides")
+    masked = totals.ids - totals.prompt_ids - totals.supervised_ids
+    more = f", {masked:,} of completions masked" if masked else ""
+    lines.append(
+        f"{quantity(totals.ids, 'token')}: {totals.prompt_ids:,} of prompts, {totals.supervised_ids:,} supervised{more}"
+    )
+    if manifest.proof is not None:
+        lines += _proof_lines(manifest.proof)
     return lines
+
+
+def _proof_lines(proof: Proof) -> list[str]:
+    failed = [r for r in proof.results if not r.success]
+    said = f"suite {clean(proof.suite.name, _SHOWN_CHARACTERS)}: {len(proof.results) - len(failed)} of "
+    said += f"{quantity(len(proof.results), 'expectation')} hold on the written rows"
+    counts = [f"{clean(r.id, _SHOWN_CHARACTERS)} {r.unexpected_count or 0:,}" for r in failed]
+    return [said + (f"; {', '.join(counts)}" if counts else "")]
 
 
 def _tally(counts: Mapping[str, int]) -> str:
@@ -204,121 +263,16 @@ def _tally(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{clean(name, _SHOWN_CHARACTERS)} {-count:,}" for count, name in found)
 
 
-# --- the folder ----------------------------------------------------------------------------------
-
-
-@contextmanager
-def replacing(output: Path) -> Iterator[Path]:
-    """A new, empty folder that takes the place of `output` once the block ends without an error.
-
-    It lies in a hidden folder beside `output`, so that a killed merge leaves nothing under that name;
-    what such a merge left is removed here first. Until the new folder is whole the old one stays.
+def foreign_files(folder: Path, manifest: Manifest) -> list[str]:
+    """What lies in a train set's folder and is not named by its manifest, sorted.
 
     Raises:
-        ConfigError: `output` is no folder, or holds something that is not ours to replace.
-        StoreError: another merge writes there, or the file system refuses.
+        StoreError: the folder cannot be read.
     """
-    output = output.resolve()
-    if not output.name:
-        raise ConfigError(f"{output}: expected a folder below another one to write the train set to")
-    work = output.with_name(f".{output.name}.merging")
+    named = {MANIFEST_NAME, *(output.path for output in (*manifest.outputs, *manifest.validation_outputs))}
     try:
-        check_replaceable(output)
-        with sole_writer(output.with_name(f".{output.name}.lock")):
-            _clear(output, work)
-            try:
-                fresh = work / "new"
-                fresh.mkdir(parents=True)
-                yield fresh
-                _swap(fresh, output, work / "old")
-            finally:
-                _clear(output, work)
+        files = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+        found = [path.relative_to(folder).as_posix() for path in files]
     except OSError as error:
-        raise StoreError(f"{error.filename or output}: cannot be read or written: {error.strerror or error}") from None
-
-
-def check_replaceable(output: Path) -> None:
-    """See that nothing but an earlier train set of ours would be replaced.
-
-    Raises:
-        ConfigError: `output` is no folder, or holds anything else.
-    """
-    if not output.exists():
-        return
-    if not output.is_dir():
-        raise ConfigError(f"{output}: expected a folder to write the train set to, found a file")
-    if _is_free(output):
-        return
-    if not _is_ours(output / MANIFEST_NAME):
-        raise ConfigError(
-            f"{output}: expected a new or empty folder, or an earlier train set; found files without a "
-            f"{MANIFEST_NAME} of tokenproof; they are left as they are"
-        )
-    foreign = next(_foreign(output), None)
-    if foreign is not None:
-        raise ConfigError(
-            f"{output}: expected nothing but the earlier train set, found {foreign.relative_to(output)}; move it away"
-        )
-
-
-def check_same_datasets(output: Path, names: Collection[str]) -> None:
-    """See that an earlier train set that would be replaced was made of the same datasets.
-
-    Raises:
-        ConfigError: it was made of others, or its manifest does not say of which.
-    """
-    if _is_free(output):
-        return
-    try:
-        manifest = read_manifest(output)
-    except StoreError as error:
-        raise ConfigError(f"{error}; merge into another folder, or replace what stands there with --replace") from None
-    there = {made.name for made in manifest.inputs}
-    if there != set(names):
-        raise ConfigError(
-            f"{output}: expected a train set of {_listed(names)}, found one of {_listed(there)} "
-            f"({quantity(manifest.totals.written, 'row')}, {clean(manifest.created_at, _SHOWN_CHARACTERS)}); "
-            "merge into another folder, or replace it with --replace"
-        )
-
-
-def _listed(names: Collection[str]) -> str:
-    return ", ".join(clean(name, _SHOWN_CHARACTERS) for name in sorted(names)) or "no dataset"
-
-
-def _is_ours(path: Path) -> bool:
-    try:
-        content = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError):
-        return False
-    return isinstance(content, dict) and content.get("tool") == _TOOL
-
-
-def _foreign(output: Path) -> Iterator[Path]:
-    """Files in a train set's folder that merge does not write."""
-    for path in sorted(output.iterdir()):
-        if path.name == SHARDS_NAME and path.is_dir():
-            yield from (p for p in sorted(path.iterdir()) if not (p.match("part-*.parquet") and p.is_file()))
-        elif path.name != MANIFEST_NAME:
-            yield path
-
-
-def _is_free(output: Path) -> bool:
-    return not output.exists() or (output.is_dir() and next(output.iterdir(), None) is None)
-
-
-def _swap(fresh: Path, output: Path, old: Path) -> None:
-    """Give the new folder its name. Between the two renames both are whole, and `_clear` puts the old one back."""
-    check_replaceable(output)
-    if not _is_free(output):
-        output.rename(old)
-    fresh.rename(output)
-    sync_folder(output.parent)
-
-
-def _clear(output: Path, work: Path) -> None:
-    """Remove what a merge left. A train set that it had moved out of the way goes back first."""
-    old = work / "old"
-    if old.exists() and _is_free(output):
-        old.rename(output)
-    shutil.rmtree(work, ignore_errors=True)
+        raise StoreError(f"{folder}: cannot be read: {error.strerror or error}") from None
+    return sorted(name for name in found if name not in named)
