@@ -2,9 +2,13 @@
 
 python scripts/bench_generate.py [--replies 20000] [--long 60000] [--in-flight 2000] [--runs 3] [--prompts 1000000]
 
-Replies of 8 KB come after 0.05 to 0.5 s. Every part runs in a process of its own and counts that process's CPU from
-its first request on, so that imports and the vocabulary are no part of it; ours goes on until shards.json lists the
-rows. What is to be compared is the CPU of parts in one run: rates and times say more about the machine's other users.
+Replies of 8 KB come after 0.05 to 0.5 s. Every part runs in a process of its own and counts that process's CPU from its
+first request on, so that imports and the vocabulary are no part of it; ours goes on until shards.json lists the rows.
+`sealing` is the part of making rows of replies, which goes on while the run does, and of listing them; `run` is all
+else. `parquet` is that part of sealing in which Arrow tables are encoded, compressed and written: the whole is told
+with and without it, for a loop that keeps its replies in memory, or as lines, has nothing of the kind. All use the same
+event loop: uvloop where it is installed. What is to be compared is the CPU of parts in one run: rates and times say
+more about the machine's other users.
 """
 
 from __future__ import annotations
@@ -160,6 +164,7 @@ def ours(url: str, replies: int, in_flight: int, folder: Path) -> Figures:
     from toolkit.contract import read_contract
     from toolkit.generate import run
     from toolkit.prompt import render_prompt
+    from toolkit.store.shard_writer import ShardFile
     from toolkit.store.shards import read_live
     from toolkit.store.workspace import Workspace
     from toolkit.vocabulary import load_vocabulary
@@ -176,25 +181,46 @@ def ours(url: str, replies: int, in_flight: int, folder: Path) -> Figures:
     contract = read_contract("kimi-k2.5")
     vocabulary = load_vocabulary(contract)
     render_prompt(contract, vocabulary, question(0), None, contract.default_mode)  # imports what renders
-    sealed_cpu: list[float] = []
-
-    def seal_held(*given: Any) -> int:
-        began = time.process_time()
-        rows = sealing.seal_held(*given)
-        sealed_cpu.append(time.process_time() - began)
-        return rows
-
-    vars(run)["seal_held"] = seal_held
+    sealed = count_cpu(sealing.Alongside, "_make_rows", "seal")
+    written = count_cpu(ShardFile, "__init__", "add", "finish")
     figures: Figures = {}
     with watched_memory(figures):
         figures |= measured(
             lambda: run.generate(dataset, settings.defaults, settings.endpoint("bench"), contract, vocabulary), replies
         )
     assert read_live(dataset).rows == replies
-    figures["sealing_us"] = 1e6 * sum(sealed_cpu) / replies
+    figures["sealing_us"] = 1e6 * sum(sealed) / replies
     figures["run_us"] = figures["cpu_us"] - figures["sealing_us"]
+    figures["parquet_us"] = 1e6 * sum(written) / replies
+    figures["without_parquet_us"] = figures["cpu_us"] - figures["parquet_us"]
     figures["bytes_per_row"] = sum(path.stat().st_size for path in dataset.shards.iterdir()) / replies
     return figures
+
+
+def count_cpu(kind: type, *names: str) -> list[float]:
+    """Have the CPU of these methods counted, that of one within another once; seconds of each call."""
+    spent: list[float] = []
+    inside: list[str] = []
+
+    def counted(name: str) -> None:
+        real = getattr(kind, name)
+
+        def method(*given: Any) -> Any:
+            if inside:
+                return real(*given)
+            inside.append(name)
+            began = time.process_time()
+            try:
+                return real(*given)
+            finally:
+                spent.append(time.process_time() - began)
+                inside.clear()
+
+        setattr(kind, name, method)
+
+    for name in names:
+        counted(name)
+    return spent
 
 
 @contextmanager
@@ -286,8 +312,10 @@ def part(options: argparse.Namespace) -> Figures:
             return ours(options.url, options.replies, options.in_flight, Path(folder))
         if options.part == "prompts":
             return prompts(options.url, options.prompts, Path(folder))
+    from toolkit.generate.loop import run_async  # the same loop for all: uvloop where it is installed
+
     client = {"bare": bare, "openai": openai_client}[options.part]
-    return measured(lambda: asyncio.run(client(options.url, options.replies, options.in_flight)), options.replies)
+    return measured(lambda: run_async(client(options.url, options.replies, options.in_flight)), options.replies)
 
 
 def raise_files(in_flight: int) -> None:
@@ -328,11 +356,11 @@ def all_parts(options: argparse.Namespace) -> Figures:
     figures: Figures = {
         f"{name}_{key}": round(median(into, key)) for name, into in runs.items() for key in ("cpu_us", "replies_per_s")
     }
-    figures["ours_run_us"], figures["ours_sealing_us"] = (
-        round(median(runs["ours"], key)) for key in ("run_us", "sealing_us")
-    )
-    ratios = [a["cpu_us"] / b["cpu_us"] for a, b in zip(runs["ours"], runs["bare"], strict=True)]
-    figures["ours_times_bare"] = round(statistics.median(ratios), 2)
+    for key in ("run_us", "sealing_us", "parquet_us", "without_parquet_us"):
+        figures[f"ours_{key}"] = round(median(runs["ours"], key))
+    for name, key in (("ours", "cpu_us"), ("ours_without_parquet", "without_parquet_us")):
+        ratios = [a[key] / b["cpu_us"] for a, b in zip(runs["ours"], runs["bare"], strict=True)]
+        figures[f"{name}_times_bare"] = round(statistics.median(ratios), 2)
     figures["openai_times_ours"] = round(figures["openai_cpu_us"] / figures["ours_cpu_us"], 2)
     figures["shard_bytes_per_row"] = round(median(runs["ours"], "bytes_per_row"))
     figures["rss_mb"] = {str(options.replies): runs["ours"][-1]["rss_mb"]}

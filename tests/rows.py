@@ -15,7 +15,8 @@ from toolkit.contract import Contract
 from toolkit.records import KERNEL_VERSION, Accounting, Entry, ExpectationResult, Failure, Severity, SuiteRun, Verdict
 from toolkit.rows import RowBuilder
 from toolkit.store.files import sha256_of
-from toolkit.store.shards import read_live, read_shard, seal_rows
+from toolkit.store.listing import seal_rows
+from toolkit.store.shards import read_live, read_shard
 from toolkit.store.verdicts import write_quarantine, write_verdict
 from toolkit.store.workspace import Dataset, Workspace
 

@@ -18,8 +18,9 @@ from toolkit.records import Entry, LiveShard, Origin
 from toolkit.store.discards import discard_held, discard_rows, read_discards, settle_discards, undo_discard
 from toolkit.store.files import sole_writer
 from toolkit.store.journal import LineWriter
+from toolkit.store.listing import seal_rows
 from toolkit.store.row_filter import parse_where, select_rows
-from toolkit.store.shards import read_live, read_shard, seal_rows, unlisted_shards
+from toolkit.store.shards import read_live, read_shard, unlisted_shards
 from toolkit.store.workspace import Dataset, Workspace
 
 from .rows import add_dataset, row

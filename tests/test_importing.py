@@ -20,7 +20,8 @@ from toolkit.records import Failure
 from toolkit.rows import RowBuilder
 from toolkit.store import shard_writer
 from toolkit.store.journal import read_failures
-from toolkit.store.shards import read_live, read_shard, seal_rows, unlisted_shards
+from toolkit.store.listing import seal_rows
+from toolkit.store.shards import read_live, read_shard, unlisted_shards
 from toolkit.store.workspace import Dataset, Workspace
 from toolkit.vocabulary import Vocabulary
 

@@ -20,8 +20,9 @@ from toolkit.rows import RowBuilder
 from toolkit.store.answered import read_answered
 from toolkit.store.discards import discard_rows, read_discards
 from toolkit.store.journal import LineWriter, journal_files, read_failures
+from toolkit.store.listing import seal_rows
 from toolkit.store.prompts import check_prompts
-from toolkit.store.shards import read_live, read_shard, seal_rows, unlisted_shards
+from toolkit.store.shards import read_live, read_shard, unlisted_shards
 from toolkit.store.workspace import Dataset, Workspace
 from toolkit.vocabulary import Vocabulary
 
@@ -294,7 +295,7 @@ def test_killed_before_the_switch_the_old_rows_are_live_and_the_next_rebuild_doe
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("toolkit.store.shards.write_live", die)
+        patch.setattr("toolkit.store.listing.write_live", die)
         with pytest.raises(Killed):
             rebuild_rows(dataset, builder)
     assert rows(dataset) == before

@@ -16,7 +16,7 @@ import pytest
 
 from toolkit.contract import Contract
 from toolkit.generate.processes import host_name, is_running, mark_of
-from toolkit.generate.status import RunStatus, write_status
+from toolkit.generate.status import RunStatus, cost_of_runs, read_status, write_status
 from toolkit.generate.summary import RunSummary
 from toolkit.report.standing import change_line, render_standing, render_standings
 from toolkit.simulate.scenario import Scenario
@@ -54,6 +54,34 @@ def wait_for(happened: Callable[[], object], seconds: float = 15.0) -> None:
 
 def files_of(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_what_was_paid_before_a_run_was_killed_is_told_and_so_is_how_to_go_on(workspace: Workspace):
+    dataset = workspace.dataset_named("B3")
+    dataset.folder.mkdir(parents=True)
+    options = ("--tokens", "5000", "--url", "http://127.0.0.1:8000/a b")
+    write_status(dataset.folder, status(pid=-1, cost_usd=0.5, cost_before_usd=1.25, options=options))
+    assert cost_of_runs(dataset.folder) == 1.75
+    standing = standing_of(dataset, 101.0)
+    told = "\n".join(render_standing(standing))
+    assert "$0.50 of $2.00, this run; $1.25 before it" in told
+    assert list(next_commands(standing)) == ["tokenproof generate B3 --tokens 5000 --url 'http://127.0.0.1:8000/a b'"]
+    (dataset.folder / "run.json").write_bytes(b"{")
+    assert cost_of_runs(dataset.folder) == 0.0
+
+
+def test_a_run_goes_on_counting_what_was_paid_before_it(
+    dataset: Dataset, run: Callable[..., RunSummary], kimi: Contract, vocabulary: Vocabulary
+):
+    write_prompts(dataset, ["one", "two"])
+    with in_thread(serving(kimi, vocabulary, Scenario(latency_s=(0.0, 0.01)))) as url:
+        first = run(endpoint_at(url))
+        write_prompts(dataset, ["one", "two", "three"])
+        second = run(endpoint_at(url))
+    found = read_status(dataset.folder)
+    assert found is not None
+    assert first.cost_usd > 0
+    assert (found.cost_before_usd, found.cost_usd) == (pytest.approx(first.cost_usd), pytest.approx(second.cost_usd))
 
 
 # --- whether a run is alive ---------------------------------------------------------------------------

@@ -413,6 +413,64 @@ TRAIN_COLUMNS: tuple[Column, ...] = (
 )
 
 
+TRAIN_FACT_COLUMNS: tuple[Column, ...] = (
+    Column("id", pa.string(), "", "as in the train set"),
+    Column("dataset", pa.string(), "", "as in the train set"),
+    Column("source", pa.string(), "", "as in the train set"),
+    Column("provider", pa.string(), "the source has no providers", "as in the train set"),
+    Column("mode", pa.string(), "", "as in the train set"),
+    Column("split", pa.string(), "", "train or validation"),
+    Column("n_ids", pa.int32(), "", "length of input_ids"),
+    Column("n_prompt_ids", pa.int32(), "", "prompt_len, at most n_ids"),
+    Column("mask_length_difference", pa.int32(), "", "length of loss_mask − n_ids"),
+    Column("seq_len_difference", pa.int32(), "", "seq_len − n_ids"),
+    Column("n_mask_other", pa.int32(), "", "values of loss_mask that are neither 0 nor 1"),
+    Column("n_prompt_supervised", pa.int32(), "", "ones on the prompt"),
+    Column("n_supervised", pa.int32(), "", "ones in all, as they lie there"),
+    Column("n_supervised_difference", pa.int32(), "", "n_supervised as the train set states it − the ones"),
+    Column("n_gaps", pa.int32(), "nothing is supervised", "breaks within what is supervised"),
+    Column(
+        "start_difference",
+        pa.int32(),
+        "nothing of the completion is supervised, or lengths differ",
+        "first supervised id of the completion − where the options begin",
+    ),
+    Column(
+        "end_difference",
+        pa.int32(),
+        "as start_difference, or the last id is a terminal",
+        "end of what is supervised − where the options end",
+    ),
+    Column("n_supervised_in_window", pa.int32(), "", "ones that the trainer's window shows; all without a window"),
+    Column("nothing_in_window", pa.bool_(), "", "something is supervised, and all of it lies behind the window"),
+    Column("cut_by_window", pa.bool_(), "", "the row is longer than the window, which shows something supervised"),
+    Column(
+        "adjacent_as_declared",
+        pa.bool_(),
+        "",
+        "the window shows two supervised ids side by side, or the options do not ask for them",
+    ),
+    Column("truncated", pa.bool_(), "", "the finish reason says that the answer was cut"),
+    Column("terminal_last", pa.bool_(), "", "the completion ends with a terminal of the contract"),
+    Column(
+        "terminal_as_declared",
+        pa.bool_(),
+        "no terminal is last, nothing is supervised, or lengths differ",
+        "that terminal is supervised or masked as the options say",
+    ),
+    Column("false_terminal", pa.bool_(), "", "truncated, the ids are not the engine's, and a terminal is last"),
+    Column(
+        "n_history_reasoning",
+        pa.int32(),
+        "",
+        "blocks of thinking in the prompt that hold something and are not its tail",
+    ),
+    Column("n_outside_vocabulary", pa.int32(), "", "ids below 0 or not below the contract's vocab_size"),
+    Column("prompt_on_both_sides", pa.bool_(), "", "rows of the same prompt stand on both sides of the split"),
+)
+"""Facts of a train set's rows, what the suite of table `train` judges. Nothing of them is kept in a file."""
+
+
 def schema_of(columns: Sequence[Column]) -> pa.Schema:
     """The Arrow schema of a column list."""
     return pa.schema([column.field() for column in columns])
@@ -424,4 +482,5 @@ JUDGED_SCHEMA = schema_of((*FACT_COLUMNS, *JUDGED_COLUMNS))
 PROVIDERS_SCHEMA = schema_of(PROVIDER_COLUMNS)
 QUARANTINE_SCHEMA = schema_of(QUARANTINE_COLUMNS)
 TRAIN_SCHEMA = schema_of(TRAIN_COLUMNS)
+TRAIN_FACTS_SCHEMA = schema_of(TRAIN_FACT_COLUMNS)
 OVERLAP_SCHEMA = schema_of(OVERLAP_COLUMNS)

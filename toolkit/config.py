@@ -6,6 +6,7 @@
     [datasets.NAME]       what holds for one; a key given here replaces the default's, whole
     [endpoints.NAME]      where to ask; `openrouter` is there without a table
     [budget]              what one run may cost, all of its datasets together
+    [merge]               what a train set is mixed of, and where loss falls (`toolkit.mix`)
 
 A key that is misspelt, of another type or out of range is an error that names the file and the place.
 """
@@ -27,6 +28,7 @@ from toolkit.endpoint import check_endpoint as check_endpoint
 from toolkit.endpoint import is_loopback as is_loopback
 from toolkit.endpoint import is_name as is_name
 from toolkit.errors import ConfigError
+from toolkit.mix import MergeSettings, mix_faults
 from toolkit.records import SAMPLING_KEYS, Json
 from toolkit.store.files import read_bytes, stands
 from toolkit.store.workspace import Workspace
@@ -96,6 +98,7 @@ class Settings(_Strict, frozen=True, kw_only=True):
     datasets: dict[str, DatasetSettings]
     endpoints: dict[str, EndpointSettings]
     budget: BudgetSettings = BudgetSettings()
+    merge: MergeSettings = MergeSettings()
 
     def dataset(self, name: str) -> DatasetSettings:
         """Settings of the dataset whose folder is called `name`."""
@@ -138,6 +141,7 @@ class _File(_Strict, frozen=True, kw_only=True):
     datasets: dict[str, _DatasetTable] = {}
     endpoints: dict[str, EndpointTable] = {}
     budget: BudgetSettings = BudgetSettings()
+    merge: MergeSettings = MergeSettings()
 
 
 def read_settings(workspace: Workspace) -> Settings:
@@ -171,6 +175,7 @@ def parse_settings(content: bytes, where: str, *, folders: list[str] | None = No
         datasets={name: _dataset_of(file.defaults, table) for name, table in file.datasets.items()},
         endpoints=endpoints,
         budget=file.budget,
+        merge=file.merge,
     )
     faults = list(_faults(file, settings, folders or []))
     if faults:
@@ -216,6 +221,7 @@ def _faults(file: _File, settings: Settings, folders: list[str]) -> Iterator[str
             yield f"datasets.{name}: no dataset folder is called so; did you mean {' or '.join(same)}?"
         elif longer:
             yield f"datasets.{name}: expected the whole name of a dataset folder ({', '.join(longer)}), found its start"
+    yield from (f"merge.{fault}" for fault in mix_faults(file.merge))
     for name, endpoint in settings.endpoints.items():
         yield from (f"endpoints.{name}{fault}" for fault in endpoint_faults(endpoint))
 

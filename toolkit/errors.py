@@ -9,7 +9,8 @@
     │   ├── ContractError         a contract file, or a vocabulary that is not the one it names
     │   └── SuiteError            an expectation suite that cannot be read in full
     ├── StoreError                exit 3: a file that cannot be read or written
-    │   └── ShardError            one shard is missing, cut, altered or of another schema
+    │   ├── ShardError            one shard is missing, cut, altered or of another schema
+    │   └── UnreachableError      object storage or a cluster did not answer; worth another try
     ├── GateClosed                exit 1: merge refuses; carries every reason
     ├── PreflightError            exit 2 or 3: what a run depends on will not do; nothing more was sent
     └── RequestError              exit 3: a server did not answer as asked
@@ -68,6 +69,10 @@ class StoreError(TokenproofError):
 
 class ShardError(StoreError):
     """A shard is missing, cut short, altered, or has other columns than this version writes."""
+
+
+class UnreachableError(StoreError):
+    """Object storage or a cluster of machines did not answer, or not as it should: worth another try."""
 
 
 class GateClosed(TokenproofError):

@@ -96,6 +96,8 @@ def _failures_of(result: ExpectationResult, *, some_remain: bool) -> Iterator[st
             yield f"{result.id}: {wrong}{observed}"
     elif result.success_after_quarantine is False and some_remain:
         yield f"{result.id}: holds for all rows, but not for those that remain after quarantine"
+    elif result.scope == "dataset" and result.success_after_quarantine is None and some_remain:
+        yield f"{result.id}: was not evaluated on the rows that remain after quarantine"
     # A count that speaks against its own `success` is caught here, not believed.
     elif _miscounted(result):
         yield f"{result.id}: says it holds, but its own counts say that it does not"
@@ -176,7 +178,7 @@ def _closed(dataset: Dataset, reasons: Sequence[_Reason]) -> GateClosed:
     wanted = {reason.remedy for reason in reasons}
     if _Remedy.GENERATE in wanted:
         wanted.add(_Remedy.AUDIT)
-    root = dataset.folder.parents[1]
+    root = dataset.place or dataset.folder.parents[1]
     place = "" if root == Path() else f" --root {shlex.quote(str(root))}"
     commands = [f"tokenproof {r} {shlex.quote(dataset.name)}{place}" for r in _Remedy if r and r in wanted]
     lines = [f"{dataset.name}: the gate is closed:", *(f"  - {sentence}" for sentence in said)]

@@ -6,13 +6,14 @@ prompt_tokens that Inceptron and Chutes reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from toolkit.contract import Contract
 from toolkit.errors import ContractError
+from toolkit.plain_prompts import PlainPrompts, plain_prompts
 from toolkit.records import Json
 from toolkit.vocabulary import Vocabulary
 
@@ -46,6 +47,9 @@ class PromptRenderer:
         self._contract = contract
         self._vocabulary = vocabulary
         self._renderers: dict[str, Any] = {}
+        self._plain: dict[str, PlainPrompts | None] = {}
+        self._tokenizer = _Tokenizer(contract, vocabulary)
+        self._ends_of: dict[str, tuple[list[int], list[int]]] = {}
 
     def render(
         self, messages: Sequence[dict[str, Json]], tools: Sequence[dict[str, Json]] | None, mode: str
@@ -55,9 +59,13 @@ class PromptRenderer:
         Raises:
             ContractError: the contract has no such mode, or names a renderer that does not exist.
         """
-        tail, added = self._contract.mode(mode).prompt_ends_with, self._contract.mode(mode).prompt_adds
+        expected, added = self._ends(mode)
         if self._contract.prompt.renderer is None:
             return RenderedPrompt(None, ("prompt_not_rendered",))
+        if not tools:
+            plain = self._plain_ids(messages, mode)
+            if plain is not None:
+                return self._checked([*plain, *added], expected, [message["content"] for message in messages])
         if any(part.get("type") != "text" for part in _parts(messages)):
             return RenderedPrompt(None, ("prompt_has_media",))
         if not (all(map(_is_whole, messages)) and all(map(_is_whole_tool, tools or ()))):
@@ -70,15 +78,65 @@ class PromptRenderer:
                 add_generation_prompt=True,
                 **({"process_multimodal": False} if _takes_media(renderer) else {}),
             )
-            ids = [int(token_id) for token_id in rendered.token_ids]
-            ids += [token_id for piece in added for token_id in self._vocabulary.encode_rendered(piece)]
+            ids = [*map(int, rendered.token_ids), *added]
         except _RENDERER_FAULTS:
             return RenderedPrompt(None, ("prompt_not_rendered",))
-        expected = [i for piece in tail for i in self._vocabulary.encode_rendered(piece)]
+        return self._checked(ids, expected, _texts([*messages, *(tools or ())]))
+
+    def _checked(self, ids: list[int], expected: list[int], texts: Iterable[str]) -> RenderedPrompt:
         if expected and ids[-len(expected) :] != expected:
             return RenderedPrompt(None, ("prompt_tail",))
-        spelled = any(self._vocabulary.specials_in(text) for text in _texts([*messages, *(tools or ())]))
+        spelled = any(map(self._vocabulary.specials_in, texts))
         return RenderedPrompt(ids, ("prompt_spells_special",) if spelled else ())
+
+    def _plain_ids(self, messages: Sequence[dict[str, Json]], mode: str) -> list[int] | None:
+        """The renderer's ids of messages that are a role and a text each; None where it has to be asked itself."""
+        if mode not in self._plain:
+            self._plain[mode] = self._learn_plain(mode)
+        made = self._plain[mode]
+        try:
+            return None if made is None else made.ids_of(messages)
+        except _RENDERER_FAULTS:
+            return None
+
+    def _learn_plain(self, mode: str) -> PlainPrompts | None:
+        renderer = self._renderer(mode)
+        options = {"process_multimodal": False} if _takes_media(renderer) else {}
+
+        def render(messages: list[dict[str, Json]], answer: bool) -> list[int]:
+            return [*map(int, renderer.render(messages, add_generation_prompt=answer, **options).token_ids)]
+
+        try:
+            return plain_prompts(self._contract.prompt.renderer, render, self._tokenizer.encode)
+        except _RENDERER_FAULTS:
+            return None
+
+    def render_conversation(self, messages: Sequence[dict[str, Json]], mode: str) -> list[int] | None:
+        """Ids of a whole conversation, its last answer included, as tools that train on text render it: without tools
+        and without the prompt of another answer. None where the contract names no renderer or it refuses.
+
+        Raises:
+            ContractError: the contract has no such mode, or names a renderer that does not exist.
+        """
+        if self._contract.prompt.renderer is None or not all(map(_is_whole, messages)):
+            return None
+        renderer = self._renderer(mode)
+        options = {"process_multimodal": False} if _takes_media(renderer) else {}
+        try:
+            rendered = renderer.render([_for_template(message) for message in messages], **options)
+        except _RENDERER_FAULTS:
+            return None
+        return [int(token_id) for token_id in rendered.token_ids]
+
+    def _ends(self, mode: str) -> tuple[list[int], list[int]]:
+        """Ids that a prompt of a mode must end with, and those that are added to what its renderer gives."""
+        if mode not in self._ends_of:
+            of = self._contract.mode(mode)
+            self._ends_of[mode] = (self._ids_of(of.prompt_ends_with), self._ids_of(of.prompt_adds))
+        return self._ends_of[mode]
+
+    def _ids_of(self, pieces: Sequence[str]) -> list[int]:
+        return [token_id for piece in pieces for token_id in self._vocabulary.encode_rendered(piece)]
 
     def _renderer(self, mode: str) -> Any:
         if mode not in self._renderers:
@@ -89,7 +147,7 @@ class PromptRenderer:
             try:
                 config = config_from_name(name)
                 config = type(config)(**{**config.model_dump(exclude={"name"}), **options}) if options else config
-                self._renderers[mode] = create_renderer(_Tokenizer(self._contract, self._vocabulary), config)
+                self._renderers[mode] = create_renderer(self._tokenizer, config)
             except (ValueError, TypeError, KeyError, AssertionError) as error:
                 raise ContractError(
                     f"contract {self._contract.name}: prompt.renderer {name!r} with {options}: {error}"
@@ -106,6 +164,14 @@ def render_prompt(
 ) -> RenderedPrompt:
     """Render one prompt; for many, keep a `PromptRenderer`."""
     return PromptRenderer(contract, vocabulary).render(messages, tools, mode)
+
+
+def prompt_tails(contract: Contract, vocabulary: Vocabulary) -> dict[str, list[int]]:
+    """Mode → the ids that its prompts end with; empty where the contract states none."""
+    return {
+        name: [token_id for piece in mode.prompt_ends_with for token_id in vocabulary.encode_rendered(piece)]
+        for name, mode in contract.modes.items()
+    }
 
 
 class _Tokenizer:

@@ -29,8 +29,9 @@ from toolkit.sealing import seal_held
 from toolkit.store.discards import refuse_unsealed, settle_discards
 from toolkit.store.files import sole_writer
 from toolkit.store.journal import LineWriter
+from toolkit.store.listing import replace_shards
 from toolkit.store.shard_writer import batches_of
-from toolkit.store.shards import LiveShards, iter_shard, read_live, replace_shards
+from toolkit.store.shards import LiveShards, iter_shard, read_live
 from toolkit.store.workspace import Dataset
 from toolkit.wire import FORMS
 from toolkit.wire.json import NotJsonError, load_json

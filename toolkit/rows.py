@@ -32,6 +32,8 @@ PAYLOAD_KEYS = (
 )  # fmt: skip
 """Fields of an entry that the shard keeps in `payload`, so that ids can be rebuilt without asking again."""
 
+_NAMES_REMEMBERED = 64
+
 
 class RowBuilder:
     """Makes rows of one contract."""
@@ -40,6 +42,7 @@ class RowBuilder:
         self.contract = contract
         self.vocabulary = vocabulary
         self._prompts = PromptRenderer(contract, vocabulary)
+        self._accepted: set[str] = set()
 
     def read(self, entry: Entry, *, where: str) -> Reply | Failure:
         """The reply of an entry, or why it is none: not an answer, or from a model that was not asked for."""
@@ -50,7 +53,7 @@ class RowBuilder:
         if isinstance(answer, NoAnswer):
             return failure_of(answer, entry, where=where)
         model = answer.model if answer.model is not None else entry.model
-        if model is not None and not self.contract.accepts_model(model):
+        if model is not None and not self._accepts(model):
             detail = f"expected a model of {self.contract.name}, found {model!r}"
             return failure_about(entry, "model_mismatch", detail, where=where, came=answer)
         if answer.ids_source is not None and entry.ids_are is not answer.ids_source:
@@ -58,6 +61,16 @@ class RowBuilder:
         if answer.output_ids is None and (entry.request or {}).get("return_token_ids") is True:
             answer = replace(answer, notes=tuple(dict.fromkeys((*answer.notes, "ids_not_returned"))))
         return answer
+
+    def _accepts(self, model: str) -> bool:
+        # Every reply bears one of a few names, and patterns are slow to match.
+        if model in self._accepted:
+            return True
+        if not self.contract.accepts_model(model):
+            return False
+        if len(self._accepted) < _NAMES_REMEMBERED:
+            self._accepted.add(model)
+        return True
 
     def build(self, entry: Entry, reply: Reply) -> dict[str, Any]:
         """One row: a value for every column of `SHARD_SCHEMA`, ids as lists."""

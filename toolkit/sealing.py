@@ -13,13 +13,15 @@ from toolkit.rows import RowBuilder, failure_about
 from toolkit.store.files import sha256_of, sole_writer, sync_folder
 from toolkit.store.identities import hash_of
 from toolkit.store.journal import journal_files, numbered_entries, write_failures
+from toolkit.store.listing import seal_rows
 from toolkit.store.live_rows import LiveRows, Slot, digest_of
-from toolkit.store.shards import read_live, seal_rows
+from toolkit.store.new_shards import NewShards
+from toolkit.store.shards import read_live
 from toolkit.store.workspace import Dataset
 
 _ANSWERS_AT_ONCE = 128
 _LETTERS_AT_ONCE = 4 << 20
-"""How many answers, and how much of them, are made rows together."""
+"""How many answers, and how much of them, are made rows together. A run's connections wait meanwhile, some 20 ms."""
 
 
 def seal_journal(dataset: Dataset, builder: RowBuilder) -> int:
@@ -50,6 +52,101 @@ def seal_held(dataset: Dataset, builder: RowBuilder) -> int:
     )
     _remove(files, dataset.journal)
     return sealed.rows - live.rows
+
+
+class Alongside:
+    """Makes rows of a run's answers while the run goes on, so that nothing has to be read a second time.
+
+    What comes of it is what `seal_held` would make of the journal, byte for byte. The journal stands until all is
+    listed: whoever is killed before that finds everything in there, and whatever does not go well here is left to it.
+    The caller holds the dataset's lock all the while.
+    """
+
+    def __init__(self, dataset: Dataset, builder: RowBuilder):
+        self._dataset = dataset
+        self._builder = builder
+        self._answers: list[tuple[Entry, Reply]] = []
+        self._letters = 0
+        self._slots: set[int] = set()
+        self._shards: NewShards | None = None
+        self._failed = False
+
+    def add(self, entry: Entry, reply: Reply) -> None:
+        """Take an answer, in the order in which answers are written to the journal. Never fails; it may give up."""
+        if self._failed:
+            return
+        # A hash of each: they are held as long as the run goes on, and two that are equal by chance cost time alone.
+        slot = hash(slot_of(entry))
+        if slot in self._slots:
+            # Which of two answers stays is for the journal to say.
+            self.give_up()
+            return
+        self._slots.add(slot)
+        self._answers.append((entry, reply))
+        self._letters += len(entry.body)
+        if len(self._answers) >= _ANSWERS_AT_ONCE or self._letters >= _LETTERS_AT_ONCE:
+            self._make_rows()
+
+    def seal(self, journal: Path, size: int) -> int:
+        """List the rows, once the journal is flushed and closed, and remove it; the number of new rows.
+
+        Args:
+            journal: The file that the answers were written to.
+            size: Its length in bytes, if nothing else was written to it.
+
+        Raises:
+            ConfigError, StoreError: as `seal_held`, which does it instead where anything is not as expected.
+        """
+        self._make_rows()
+        shards = self._shards
+        if self._failed or shards is None or not self._is_whole(journal, size):
+            self.give_up()
+            return seal_held(self._dataset, self._builder)
+        try:
+            before = read_live(self._dataset).rows
+            sealed = shards.list_all(contract=self._builder.contract.name)
+        except StoreError:
+            self.give_up()
+            raise
+        except Exception:  # noqa: BLE001 (see _make_rows)
+            self.give_up()
+            return seal_held(self._dataset, self._builder)
+        self._shards = None
+        _remove([journal], self._dataset.journal)
+        return sealed.rows - before
+
+    def give_up(self) -> None:
+        """Throw away what was made; the journal has it all."""
+        self._failed = True
+        self._answers, self._slots = [], set()
+        if self._shards is not None:
+            self._shards.abandon()
+            self._shards = None
+
+    def _make_rows(self) -> None:
+        answers, self._answers, self._letters = self._answers, [], 0
+        if not answers:
+            return
+        try:
+            if self._shards is None:
+                self._shards = NewShards(self._dataset)
+            for row in self._builder.build_all(answers):
+                self._shards.add(row)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # noqa: BLE001 (panics of engines have no other base)
+            # A run must not break off, nor lose what is in flight, for what can be done when all has come: then it is
+            # done from the journal, and whatever is wrong is told there.
+            self.give_up()
+
+    def _is_whole(self, journal: Path, size: int) -> bool:
+        """Whether the journal holds these answers and no others, and no row is there yet that one of them would be."""
+        if journal_files(self._dataset.journal) != [journal] or journal.stat().st_size != size:
+            return False
+        live = read_live(self._dataset)
+        if live.contract not in (None, self._builder.contract.name):
+            return False
+        return not any(hash(slot) in self._slots for slot in LiveRows(self._dataset))
 
 
 def check_contract(dataset: Dataset, found: str | None, expected: str) -> None:

@@ -7,6 +7,7 @@ should be is said, and everything else is told all the same.
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -174,6 +175,8 @@ def next_commands(standing: Standing) -> Iterator[str]:
     name = standing.dataset
     run = standing.run
     generate = f"tokenproof generate {name}" + (f" --samples {run.samples}" if run and run.samples > 1 else "")
+    if run is not None and run.options:
+        generate += f" {shlex.join(run.options)}"
     if standing.life is Life.RUNNING or standing.life is Life.UNKNOWN:
         return
     if standing.gate is Gate.DAMAGED:

@@ -139,6 +139,140 @@ def test_a_server_that_is_silent_for_a_while_is_waited_for():
     assert response_to(handle).body == b"{}"
 
 
+# --- connections --------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def saying(*replies: bytes, close: bool = False) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server that says these bytes, one after the other, whatever is asked; and what it was asked, by connection."""
+    asked: list[bytes] = []
+    left = list(replies)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        place = len(asked)
+        asked.append(b"")
+        while left:
+            head = await reader.readuntil(b"\r\n\r\n")
+            asked[place] += head + await reader.readexactly(2 * head.startswith(b"POST"))
+            writer.write(left.pop(0))
+            if close:
+                break
+        if not close:
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", asked
+    finally:
+        server.close()
+
+
+def said(*replies: bytes, close: bool = False, posts: int = 1) -> tuple[list[Response], list[bytes]]:
+    """What so many posts give, one after the other, and what the server saw on each of its connections."""
+
+    async def go() -> tuple[list[Response], list[bytes]]:
+        async with (
+            saying(*replies, close=close) as (url, asked),
+            connected(concurrency=4, use_proxies=False) as transport,
+        ):
+            return [await post(transport, url) for _ in range(posts)], asked
+
+    return run_async(go())
+
+
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+def test_what_is_sent():
+    _, (asked,) = said(PLAIN)
+    line, *headers = asked.decode().removesuffix("\r\n\r\n{}").split("\r\n")
+    assert line == "POST /v1 HTTP/1.1"
+    names = dict(header.split(": ") for header in headers)
+    assert names.pop("Host").startswith("127.0.0.1:")
+    assert names.pop("User-Agent").startswith("Python/")
+    assert names == {
+        "Accept": "*/*", "Accept-Encoding": "gzip, deflate", "Content-Type": "application/json", "Content-Length": "2",
+    }  # fmt: skip
+
+
+def test_a_connection_serves_one_request_after_the_other():
+    replies, asked = said(PLAIN, PLAIN, PLAIN, posts=3)
+    assert [reply.body for reply in replies] == [b"{}"] * 3
+    assert [there.count(b"POST ") for there in asked] == [3]
+
+
+def test_a_connection_that_the_server_gives_up_is_not_used_again():
+    _, asked = said(PLAIN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), PLAIN, posts=2)
+    assert [there.count(b"POST ") for there in asked] == [1, 1]
+
+
+def test_a_reply_that_comes_too_late_is_not_the_next_ones():
+    """The connection of a request whose deadline has passed is closed: what comes on it belongs to nobody."""
+    late: list[asyncio.Task[None]] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        if not late:
+            late.append(asyncio.ensure_future(asyncio.sleep(0.3)))
+            await late[0]
+            return web.Response(text="late")
+        return web.Response(text="in time")
+
+    async def go() -> Response:
+        async with serving(handle) as url, connected(concurrency=4, use_proxies=False) as transport:
+            with pytest.raises(TransientError, match=r"within 0\.1 s"):
+                await post(transport, url, timeout_s=0.1)
+            await asyncio.wait(late)
+            return await post(transport, url)
+
+    assert run_async(go()).body == b"in time"
+
+
+def test_word_that_a_reply_is_on_its_way_is_no_reply():
+    (reply,), _ = said(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + PLAIN)
+    assert (reply.status, reply.body) == (200, b"{}")
+
+
+def test_a_body_without_a_length_ends_with_its_connection():
+    (reply,), _ = said(b"HTTP/1.1 200 OK\r\n\r\n{}", close=True)
+    assert reply.body == b"{}"
+
+
+def test_a_body_in_chunks():
+    (reply,), _ = said(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n")
+    assert reply.body == b"{}"
+
+
+def test_what_is_no_http():
+    with pytest.raises(TransientError) as caught:
+        said(b"SSH-2.0-OpenSSH_9.2\r\n", close=True)
+    assert caught.value.reason == "connection_failed"
+
+
+def test_a_header_cannot_hold_another():
+    async def go() -> None:
+        async with connected(concurrency=4, use_proxies=False) as transport:
+            await transport.get("http://127.0.0.1", headers={"X-A": "a\r\nX-B: b"}, timeout_s=1)
+
+    with pytest.raises(ValueError, match="line ends"):
+        run_async(go())
+
+
+def test_a_proxy_is_asked_for_the_whole_url(monkeypatch: pytest.MonkeyPatch):
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(text=f"{request.raw_path} {request.headers['X-A']} {await request.text()}")
+
+    async def go() -> Response:
+        async with serving(handle) as proxy, connected(concurrency=4, use_proxies=True) as transport:
+            monkeypatch.setenv("http_proxy", proxy)
+            return await transport.post("http://api.invalid/v1", body=b"{}", headers={"X-A": "a"}, timeout_s=5)
+
+    assert run_async(go()).body == b"http://api.invalid/v1 a {}"
+
+
 # --- what breaks --------------------------------------------------------------------------------------
 
 
@@ -202,7 +336,13 @@ def test_what_the_server_said_is_not_cut_here():
     long = "x" * 5000
 
     class Broken:
-        def request(self, *_: Any, **__: Any) -> Any:
+        trust_env = False
+
+        @property
+        def connector(self) -> Any:
+            return self
+
+        async def connect(self, *_: Any, **__: Any) -> Any:
             raise aiohttp.ClientError(long)
 
     transport = HttpTransport(Broken())  # type: ignore[arg-type]

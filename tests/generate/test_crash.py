@@ -80,7 +80,7 @@ def child(tmp_path: Path, url: str, *, concurrency: int = 4, largest_file: int =
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

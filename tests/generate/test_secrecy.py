@@ -211,6 +211,41 @@ def test_a_plain_key_of_which_one_letter_is_dressed(at: int, how: str):
     assert KeyWatch(Secret(PLAIN)).finds_in_body(f'{{"a": "{told}"}}')
 
 
+@pytest.mark.parametrize("letter", string.ascii_letters + string.digits + "_.+=:~-")
+def test_no_letter_of_a_plain_key_can_be_dressed_so_that_a_body_seems_plain(letter: str):
+    watch = KeyWatch(Secret(PLAIN))
+    for how in ("json", "json twice", "url", "url twice", "html", "html hex", "html twice", "two bytes"):
+        told = dressed(letter, how)
+        assert not watch.is_plain(f'{{"a": "{told}"}}')
+        assert not watch.is_plain(f'{{"a": "{told.replace("%", "%25").replace("&", "&amp;")}"}}')
+
+
+@pytest.mark.parametrize(
+    "text", ["50% off", "%20%22%2F%3C", "&lt;b&gt; &quot;&nbsp;", "\\u003cb\\u003e", "\\n \\/ \\t"]
+)
+def test_escapes_of_what_no_plain_key_has_leave_a_body_plain(text: str):
+    assert KeyWatch(Secret(PLAIN)).is_plain(f'{{"a": "{text}"}}')
+    assert not KeyWatch(Secret(KEY)).is_plain(f'{{"a": "{text}"}}')
+    assert not KeyWatch(Secret(PLAIN)).is_plain(f'data: {{"a": "{text}"}}\n\n')
+
+
+@given(at=st.integers(1, len(PLAIN) - 1))
+@settings(max_examples=20, deadline=None)
+def test_a_plain_key_that_is_cut_into_parts_of_a_plain_body(kimi: Contract, vocabulary: Vocabulary, at: int):
+    endpoint = parse_settings(b"", "tokenproof.toml").endpoint("openrouter")
+    judge = Judge(endpoint=endpoint, builder=RowBuilder(kimi, vocabulary), key=Secret(PLAIN))
+    texts = [{"type": "text", "text": PLAIN[:at]}, {"type": "text", "text": PLAIN[at:]}]
+    for field in ("content", "reasoning_details"):
+        document = completion()
+        message = document["choices"][0]["message"]
+        message |= {"reasoning": None, "reasoning_content": None, field: texts}
+        body = json.dumps(document)
+        assert judge.watch.is_plain(body)
+        outcome = outcome_of(judge, body)
+        assert isinstance(outcome, Refused)
+        assert outcome.failure.reason == "secret_echoed"
+
+
 @given(key=st.text(string.ascii_letters + string.digits + "_.+=:~-", min_size=8, max_size=40))
 @settings(max_examples=200, deadline=None)
 def test_no_spelling_of_a_plain_key_has_a_slash_that_could_be_escaped(key: str):

@@ -20,9 +20,7 @@ from toolkit.vocabulary import Vocabulary
 from .conftest import endpoint_at, write_prompts
 from .server import in_thread
 
-PROMPTS_S = 30
-"""Seconds that the prompts last at the allowed rate."""
-SETTLED_S = 18.0
+MEASURED_S = 20.0
 
 
 @contextmanager
@@ -42,22 +40,29 @@ def limited(kimi: Contract, vocabulary: Vocabulary, limit: Limit) -> Iterator[tu
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("per_s", "retry_after_s", "stating"),
-    [(100, None, 1.0), (100, 1, 1.0), (60, None, 1.0), (100, 0, 0.5)],
-    ids=["no wish", "one second", "slower", "an exact wish now and then"],
+    ("limit", "settled_s"),
+    [
+        (Limit(per_s=100, burst=10), 15.0),
+        (Limit(per_s=40, burst=4), 20.0),
+        (Limit(per_s=40, burst=4, retry_after_s=2), 45.0),
+        (Limit(per_s=200, burst=20, retry_after_s=0, retry_after_share=0.5), 25.0),
+        (Limit(per_s=50, window_s=5, retry_after_s=0, retry_after_date=True), 40.0),
+    ],
+    ids=["no wish", "slower", "two seconds", "an exact wish now and then", "windows and dates"],
 )
 def test_nine_tenths_of_what_is_allowed_is_used_and_one_in_twenty_refused_at_most(
-    dataset: Dataset, kimi: Contract, vocabulary: Vocabulary, per_s: int, retry_after_s: int | None, stating: float
+    dataset: Dataset, kimi: Contract, vocabulary: Vocabulary, limit: Limit, settled_s: float
 ):
-    prompts = PROMPTS_S * per_s
+    assert limit.per_s is not None
+    per_s = int(limit.per_s)
+    prompts = int(per_s * (settled_s + MEASURED_S))
     write_prompts(dataset, [f"q{i}" for i in range(prompts)])
-    limit = Limit(per_s=per_s, burst=per_s // 10, retry_after_s=retry_after_s, retry_after_share=stating)
     with limited(kimi, vocabulary, limit) as (simulation, url):
         endpoint = endpoint_at(url, concurrency=2_000, max_tries=12)
         summary = generate(dataset, DatasetSettings(max_tokens=8192), endpoint, kimi, vocabulary)
         entries = simulation.ledger.entries
     assert summary.answered == prompts
-    begin = entries[0].received + SETTLED_S
+    begin = entries[0].received + settled_s
     # The last asks wait for their turn to be asked again, while there is nothing else to send.
     end = sorted(entry.received for entry in entries)[-3 * per_s // 2]
     late = [entry for entry in entries if begin < entry.received < end]

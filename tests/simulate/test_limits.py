@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from toolkit.contract import Contract
 from toolkit.errors import ConfigError
+from toolkit.generate.retry import parse_retry_after
 from toolkit.simulate.account import Account, AccountSettings
 from toolkit.simulate.limits import Limit, Limiter
 from toolkit.simulate.providers import SimulatedProvider
@@ -39,6 +41,28 @@ def test_a_client_that_waits_as_wished_is_refused_rarely() -> None:
             now += limiter.wish_s() or 0
     assert refused == 49
     assert limiter.allowed_by_s.total() == 50
+
+
+def test_a_window_lets_through_as_much_whenever_it_comes() -> None:
+    limiter = Limiter(Limit(per_s=2, window_s=5, retry_after_s=0))
+    assert sum(limiter.admit(100.5 + i / 1000) for i in range(30)) == 10
+    assert limiter.wish_s() == 5
+    assert not limiter.admit(105.4)
+    assert (limiter.wish_s(), limiter.remaining) == (1, 0)
+    assert sum(limiter.admit(105.6 + i / 10) for i in range(30)) == 10
+    assert limiter.limit.size == 10
+
+
+def test_a_wish_may_be_a_date() -> None:
+    limiter = Limiter(Limit(per_s=1, retry_after_s=3, retry_after_date=True))
+    assert limiter.header(3, 1_700_000_000.2) == "Tue, 14 Nov 2023 22:13:24 GMT"
+    assert Limiter(Limit(per_s=1)).header(3, 1.0) == "3"
+
+
+@pytest.mark.parametrize("fields", [{"window_s": 5}, {"window_s": 5, "per_s": 1, "burst": 3}, {"window_s": 0}])
+def test_impossible_windows_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="window_s"):
+        Limit(**fields)
 
 
 def test_in_flight_is_capped_and_given_back() -> None:
@@ -105,6 +129,17 @@ def test_a_provider_at_its_limit_says_so(kimi: Contract, vocabulary: Vocabulary)
     assert again.status == 200
     assert (ledger["limits"]["slow"]["allowed"], ledger["limits"]["slow"]["refused"]) == (4, 5)
     assert (ledger["limits"]["slow"]["in_flight"], ledger["totals"]["billed"]) == (0, 4)
+
+
+def test_a_refusal_states_a_date_where_the_limit_does(kimi: Contract, vocabulary: Vocabulary) -> None:
+    dated = Limit(in_flight=3, retry_after_s=4, retry_after_date=True)
+    providers = (SimulatedProvider(name="Slow", slug="slow", limit=dated),)
+    for scenario in (Scenario(providers=providers, latency_s=(0.4, 0.4)), Scenario(limit=dated, latency_s=(0.4, 0.4))):
+        got, _, _ = together(kimi, vocabulary, scenario)
+        wish = next(reply.headers["Retry-After"] for reply in got if reply.status == 429)
+        waits_s = parse_retry_after(wish, now=time.time())
+        assert waits_s is not None
+        assert 2.0 <= waits_s <= 5.0
 
 
 def test_a_request_falls_back_where_it_may(kimi: Contract, vocabulary: Vocabulary) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pyarrow.fs import S3FileSystem
 
 from toolkit.errors import ConfigError, StoreError
-from toolkit.store.remote import Bucket, Place, fetched, is_remote, place_of
+from toolkit.store.remote import Bucket, Place, Use, fetched, is_remote, place_of
 
 moto_server = pytest.importorskip("moto.server")
 PLACE = Place("proofs", "team/w")
@@ -82,7 +82,7 @@ def test_what_is_no_place(root: str) -> None:
 
 
 def test_one_dataset_is_fetched_and_results_are_put_back(workspace: Any) -> None:
-    with fetched(PLACE, "B3", writes=True) as root:
+    with fetched(PLACE, ["B3"], use=Use.AUDIT) as root:
         assert (root / "datasets/B3/shards/part-00000.parquet").read_bytes() == b"rows" * 1000
         assert (root / "tokenproof.toml").is_file()
         assert not (root / "datasets/B4").exists()
@@ -104,7 +104,7 @@ def test_one_dataset_is_fetched_and_results_are_put_back(workspace: Any) -> None
 
 def test_reading_changes_nothing(workspace: Any) -> None:
     before = stored(workspace)
-    with fetched(PLACE, None, writes=False) as root:
+    with fetched(PLACE, None, use=Use.READ) as root:
         assert (root / "datasets/B4/shards.json").is_file()
         (root / "reports/B3/verdict.json").write_bytes(b"forged")
     assert stored(workspace) == before
@@ -112,7 +112,7 @@ def test_reading_changes_nothing(workspace: Any) -> None:
 
 def test_an_audit_that_fails_leaves_no_verdict_there(workspace: Any) -> None:
     def fail() -> None:
-        with fetched(PLACE, "B3", writes=True) as root:
+        with fetched(PLACE, ["B3"], use=Use.AUDIT) as root:
             (root / "reports/B3/verdict.json").unlink()
             raise RuntimeError
 
@@ -123,14 +123,14 @@ def test_an_audit_that_fails_leaves_no_verdict_there(workspace: Any) -> None:
 
 def test_a_unique_beginning_of_a_name_is_enough(workspace: Any) -> None:
     put(workspace, "datasets/C1_code/shards.json", b"[]")
-    with fetched(PLACE, "C", writes=False) as root:
+    with fetched(PLACE, ["C"], use=Use.READ) as root:
         assert [path.name for path in (root / "datasets").iterdir()] == ["C1_code"]
-    with pytest.raises(ConfigError, match="expected one, found 2"), fetched(PLACE, "B", writes=False):
+    with pytest.raises(ConfigError, match="expected one, found 2"), fetched(PLACE, ["B"], use=Use.READ):
         raise AssertionError
 
 
 def test_a_stage_that_did_not_begin_leaves_all_as_it_was_but_withdrawn(workspace: Any) -> None:
-    with pytest.raises(RuntimeError), fetched(PLACE, "B3", writes=True):
+    with pytest.raises(RuntimeError), fetched(PLACE, ["B3"], use=Use.AUDIT):
         raise RuntimeError
     names = stored(workspace)
     assert (names["reports/B3/verdict.json"], names["reports/B3/index.html"]) == (b"old", b"old page")
@@ -145,7 +145,7 @@ def test_the_verdict_is_put_last(workspace: Any, monkeypatch: pytest.MonkeyPatch
         put_one(self, path, name)
 
     monkeypatch.setattr(Bucket, "_put", noted)
-    with fetched(PLACE, "B3", writes=True) as root:
+    with fetched(PLACE, ["B3"], use=Use.AUDIT) as root:
         for name in ("verdict.json", "index.html", "quarantine.parquet", "a.txt"):
             (root / "reports/B3" / name).write_bytes(b"1")
     assert order[-1] == "reports/B3/verdict.json"
@@ -154,18 +154,18 @@ def test_the_verdict_is_put_last(workspace: Any, monkeypatch: pytest.MonkeyPatch
 
 def test_names_that_lead_outside_are_refused(workspace: Any) -> None:
     put(workspace, "datasets/B3/..\\..\\x", b"1")
-    with pytest.raises(StoreError, match="expected a name that a file can have"), fetched(PLACE, "B3", writes=False):
+    with pytest.raises(StoreError, match="expected a name that a file can have"), fetched(PLACE, ["B3"], use=Use.READ):
         raise AssertionError
 
 
 def test_what_cannot_be_reached_is_named(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="no such folder"), fetched(Place("proofs", "empty"), "B3", writes=False):
+    with pytest.raises(ConfigError, match="no such folder"), fetched(Place("proofs", "empty"), ["B3"], use=Use.READ):
         raise AssertionError
-    with pytest.raises(StoreError, match="s3://elsewhere"), fetched(Place("elsewhere", ""), "B3", writes=True):
+    with pytest.raises(StoreError, match="s3://elsewhere"), fetched(Place("elsewhere", ""), ["B3"], use=Use.AUDIT):
         raise AssertionError
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
-    with pytest.raises(StoreError, match="cannot be listed") as told, fetched(PLACE, "B3", writes=False):
+    with pytest.raises(StoreError, match="cannot be listed") as told, fetched(PLACE, ["B3"], use=Use.READ):
         raise AssertionError
     assert "testing" not in str(told.value)

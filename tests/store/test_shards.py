@@ -19,8 +19,9 @@ from tests.rows import row
 from toolkit.columns import SHARD_SCHEMA
 from toolkit.errors import ShardError, StoreError
 from toolkit.store import shard_writer
+from toolkit.store.listing import seal_rows
 from toolkit.store.live_rows import LiveRows, digest_of
-from toolkit.store.shards import iter_shard, read_live, read_shard, seal_rows, unlisted_shards
+from toolkit.store.shards import iter_shard, read_live, read_shard, unlisted_shards
 from toolkit.store.workspace import Dataset, Workspace
 
 
@@ -232,7 +233,7 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from tests.rows import row
-from toolkit.store.shards import seal_rows
+from toolkit.store.listing import seal_rows
 from toolkit.store.workspace import Workspace
 
 def rows():

@@ -16,7 +16,11 @@ from toolkit.generate.processes import host_name, mark_of
 from toolkit.generate.status import Rate, RunStatus
 from toolkit.generate.summary import RunSummary, shown
 from toolkit.records import Failure
+from toolkit.sealing import Alongside
 from toolkit.store.journal import LineWriter
+
+_NAME_LETTERS = 80
+_NAMES_REMEMBERED = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,9 @@ class Books:
 
     Attributes:
         tokens: Completion tokens that the dataset holds, against its limit.
+        rows: Makes rows of the answers while the run goes on.
+        cost_before_usd: What the replies of earlier runs said they cost.
+        options: What was given to this run and must be given again to go on in the same way.
         halt: Says when nothing more is to be sent for it.
         unanswered: Asks in flight whose reply nobody waited for: stopped at once.
     """
@@ -42,10 +49,14 @@ class Books:
     journal: LineWriter
     failures: LineWriter
     commit: GroupCommit
+    rows: Alongside
     began: float
     rate: Rate
+    cost_before_usd: float = 0.0
+    options: tuple[str, ...] = ()
     halt: Halt = field(default_factory=Halt)
     unanswered: list[Planned] = field(default_factory=list)
+    _names: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.halt.tell(self._note_halt)
@@ -55,7 +66,10 @@ class Books:
 
     async def keep(self, came: Answered, source: str) -> None:
         """An answer is on the disk before it is counted."""
-        await self.commit.write(self.journal, came.entry)
+        written = self.commit.begin(self.journal, came.entry)
+        # In the order of the journal's lines, and while the disk is at work.
+        self.rows.add(came.entry, came.reply)
+        await written
         reply, summary = came.reply, self.summary
         summary.cost_usd += reply.cost_usd or 0.0
         if came.entry.probe:
@@ -64,7 +78,16 @@ class Books:
         summary.answered += 1
         summary.left -= 1
         summary.tokens += reply.completion_tokens or 0
-        summary.providers[shown(reply.provider or source, 80)] += 1
+        summary.providers[self._name_of(reply.provider or source)] += 1
+
+    def _name_of(self, provider: str) -> str:
+        """Who answered, as it is shown: one of a few names, almost always."""
+        name = self._names.get(provider)
+        if name is None:
+            name = shown(provider, _NAME_LETTERS)
+            if len(provider) <= _NAME_LETTERS and len(self._names) < _NAMES_REMEMBERED:
+                self._names[provider] = name
+        return name
 
     async def note_cost(self, refused: Refused) -> Refused:
         """Put a try that was paid for on file, though its ask goes on; the refusal without its cost."""
@@ -125,8 +148,8 @@ class Books:
             lost=summary.lost, probes=summary.probes_answered, samples=summary.samples,
             tokens=summary.tokens + summary.tokens_before, run_tokens=summary.tokens,
             tokens_budget=None if self.tokens.limit is None else int(self.tokens.limit), cost_usd=summary.cost_usd,
-            run_cost_usd=whole.cost_usd, run_datasets=whole.datasets, dollars_held=money.kept,
-            dollars_budget=money.limit, per_s=per_s,
+            cost_before_usd=self.cost_before_usd, options=self.options, run_cost_usd=whole.cost_usd,
+            run_datasets=whole.datasets, dollars_held=money.kept, dollars_budget=money.limit, per_s=per_s,
             eta_s=summary.left / per_s if per_s > 0 else None, in_flight=lane.limiter.in_flight,
             limit=int(lane.limiter.window), per_s_limit=lane.limiter.pace_or_none, paused_s=lane.limiter.paused_s(now),
             resting=lane.rests.resting(now), providers=dict(summary.providers), failures=dict(summary.failures),

@@ -37,7 +37,9 @@ class Budget:
     @property
     def most(self) -> float:
         """The lower of limit and credit; infinite where neither is known."""
-        return min(math.inf if bound is None else bound for bound in (self.limit, self.credit))
+        limit = math.inf if self.limit is None else self.limit
+        credit = math.inf if self.credit is None else self.credit
+        return min(limit, credit)
 
     def admits(self, most: float) -> bool:
         """Whether one more request fits that can come to `most`."""

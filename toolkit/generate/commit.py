@@ -10,7 +10,7 @@ from toolkit.errors import StoreError
 from toolkit.records import Entry, Failure
 from toolkit.store.journal import LineWriter
 
-_GATHER_S = 0.005
+_GATHER_S = 0.02
 """How long records gather: at thousands a second a flush for each would be most of the work."""
 
 
@@ -29,13 +29,21 @@ class GroupCommit:
         Raises:
             StoreError: it cannot be written, nor can anything after it.
         """
+        await self.begin(writer, record)
+
+    def begin(self, writer: LineWriter, record: Entry | Failure) -> asyncio.Future[None]:
+        """Write one line; what is returned is done once it is on the disk.
+
+        Raises:
+            StoreError: as `write`.
+        """
         if self._broken is not None:
             raise self._broken
         writer.write(record)
         waiting = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         self._written.set()
-        await waiting
+        return waiting
 
     async def flush_forever(self) -> None:
         """Flush what has gathered, again and again. A failed flush fails all who wait, and ends it."""

@@ -125,7 +125,10 @@ class Judge:
         )
 
     def _echoes(self, reply: Reply, text: str) -> bool:
-        return self.watch.finds_in_reply(reply, self.builder.vocabulary) or self.watch.finds_in_decoded(text)
+        plain = self.watch.is_plain(text)
+        if self.watch.finds_in_reply(reply, self.builder.vocabulary, plain=plain):
+            return True
+        return not plain and self.watch.finds_in_decoded(text)
 
     def _secret_echoed(self, reply: Reply, entry: Entry) -> Refused:
         """An answer with the key in it: no row, for its text is not to be kept, and no second try, for it was paid."""

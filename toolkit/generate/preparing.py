@@ -22,13 +22,13 @@ from toolkit.generate.engine import Work
 from toolkit.generate.lanes import Asker
 from toolkit.generate.outcome import Answered as Answer
 from toolkit.generate.plan import Identity, Plan, Planned, final_failures, plan_of
-from toolkit.generate.status import Rate
+from toolkit.generate.status import Rate, cost_of_runs
 from toolkit.generate.summary import RunSummary
 from toolkit.generate.turns import TurnPlan, plan_turns
 from toolkit.rebuild import rebuild
 from toolkit.records import Ask
 from toolkit.rows import RowBuilder
-from toolkit.sealing import check_contract, seal_held
+from toolkit.sealing import Alongside, check_contract, seal_held
 from toolkit.store.answered import Answered, read_answered
 from toolkit.store.discards import discard_held, settle_discards
 from toolkit.store.files import remove_empty, sole_writer
@@ -58,7 +58,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One dataset of a run: what to ask, and of whom."""
+    """One dataset of a run: what to ask, and of whom.
+
+    Attributes:
+        options: What was given for this run alone, and stands in no file: `("--tokens", "5000")`.
+    """
 
     dataset: Dataset
     settings: DatasetSettings
@@ -66,6 +70,7 @@ class Job:
     contract: Contract
     vocabulary: Vocabulary
     probe: Probe | None = None
+    options: tuple[str, ...] = ()
 
     @property
     def endpoints(self) -> list[EndpointSettings]:
@@ -90,6 +95,11 @@ class Prepared:
     hopeless: set[tuple[Identity, str]]
     kept_probes: set[Identity] = field(default_factory=set)
     writers: list[LineWriter] = field(default_factory=list)
+    rows: Alongside = field(init=False)
+    journal: LineWriter | None = None
+
+    def __post_init__(self) -> None:
+        self.rows = Alongside(self.job.dataset, self.builder)
 
     @property
     def has_work(self) -> bool:
@@ -106,6 +116,7 @@ class Prepared:
         name = f"generate-{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%S%fZ}-{os.getpid()}.jsonl"
         for folder in (dataset.journal, dataset.failures):
             self.writers.append(LineWriter(folder / name))
+        self.journal = self.writers[0]
         return self.writers[0], self.writers[1]
 
     def close_writers(self) -> None:
@@ -115,12 +126,24 @@ class Prepared:
             writer.close()
             remove_empty(writer.path)
 
+    def seal(self) -> int:
+        """Turn the run's journal, which is closed, into shards; the number of new rows.
+
+        Raises:
+            ConfigError, StoreError: as `sealing.seal_held`.
+        """
+        if self.journal is None:
+            return seal_held(self.job.dataset, self.builder)
+        return self.rows.seal(self.journal.path, self.journal.size)
+
     def work(self, asker: Asker, prober: Asker | None, commit: GroupCommit, *, began: float, now: float) -> Work:
         """What the engine is to do."""
         settings = self.job.settings
         books = Books(
-            summary=self.summary, journal=self.writers[0], failures=self.writers[1], commit=commit, began=began,
-            rate=Rate(now), tokens=Budget(limit=settings.max_total_tokens, kept=self.summary.tokens_before),
+            summary=self.summary, journal=self.writers[0], failures=self.writers[1], commit=commit, rows=self.rows,
+            began=began, rate=Rate(now), options=self.job.options,
+            cost_before_usd=cost_of_runs(self.job.dataset.folder),
+            tokens=Budget(limit=settings.max_total_tokens, kept=self.summary.tokens_before),
         )  # fmt: skip
         turns = self.plan if isinstance(self.plan, TurnPlan) else None
         return Work(
@@ -219,6 +242,7 @@ def prepare(job: Job, *, now: float) -> Iterator[Prepared]:
             yield prepared
         finally:
             prepared.close_writers()
+            prepared.rows.give_up()
 
 
 def _check_budget(job: Job, plan: Plan | TurnPlan) -> None:

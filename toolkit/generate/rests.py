@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from toolkit.config import Routing
 
@@ -19,6 +20,7 @@ _FIRST_REST_S = 60.0
 _LONGEST_REST_S = 900.0
 
 
+@lru_cache(256)
 def bare(name: str) -> str:
     """A provider's name without what display names and slugs differ in (`Moonshot AI`, `moonshotai/int4`)."""
     return "".join(letter for letter in name.partition("/")[0].casefold() if letter.isalnum())
@@ -75,7 +77,8 @@ class Rests:
 
     def resting(self, now: float) -> tuple[str, ...]:
         """Slugs of those who rest now, sorted."""
-        return tuple(sorted(self._slugs[name] for name, record in self._records.items() if now < record.until))
+        resting = [self._slugs[name] for name, record in self._records.items() if now < record.until]
+        return tuple(sorted(resting)) if resting else ()
 
     def routing(self, now: float) -> Routing:
         """The user's routing, with those who rest ignored."""

@@ -29,7 +29,6 @@ from toolkit.generate.status import RunStatus, read_status, write_status
 from toolkit.generate.summary import RunSummary
 from toolkit.generate.transport import Transport
 from toolkit.generate.watching import AccountWatch
-from toolkit.sealing import seal_held
 from toolkit.store.workspace import Dataset
 from toolkit.vocabulary import Vocabulary
 
@@ -183,7 +182,7 @@ class _Run:
             one.close_writers()
             if not self.at_once:
                 self._report(one, "sealing")
-                one.summary.rows_sealed += seal_held(one.job.dataset, one.builder)
+                one.summary.rows_sealed += one.seal()
             self._report(one, "done" if one.summary.complete else "stopped")
 
     def _report(self, one: Prepared, phase: str) -> None:

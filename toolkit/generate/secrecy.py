@@ -19,13 +19,16 @@ _SHORTEST = 8
 _ROUNDS = 4
 """How often a text is unwrapped: an upstream error quoted in an error is escaped twice."""
 
+_CODES = r"(?:00|2[356BDEbde]|3[0-9ABDabd]|4[1-9A-Fa-f]|5[0-9ACFacf]|6[1-9A-Fa-f]|7[0-9AEae])"
+"""What may be a letter of a plain key, of its spellings, of an escape of one (`%25`, `&#`), or a NUL between two.
+Common ones such as 20, 22, 2F and 3C are not."""
 _MARKS = (
-    ("%", re.compile(r"%[2-7][0-9a-fA-F]")),
-    ("&", re.compile(r"&(?:#|[a-z]+;)")),
-    ("\\u00", re.compile(r"\\u00[0-7][0-9a-fA-F]")),
+    ("%", re.compile(f"%{_CODES}")),
+    ("&", re.compile(r"&(?:#|(?!(?:lt|gt|quot|apos|nbsp);)[A-Za-z]+[;&#])")),
+    ("u00", re.compile(rf"\\u00{_CODES}")),
 )
-"""What may stand for a letter of a plain key or of its spellings, behind what always begins it: one search for all
-would read every letter of a text. No such key has a / in any spelling, so that it is no matter if that is escaped."""
+"""What may stand for such a letter, behind what stands in all of it: one search for all would read every letter of a
+text. No such key has a / in any spelling, so that it is no matter if that is escaped."""
 _ASCII_ESCAPE = re.compile(r"\\+u00([0-7][0-9a-fA-F])")
 _BACKSLASHES = re.compile(r"\\+([\"'/\\])")
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.+=:~-]+")
@@ -73,27 +76,44 @@ class KeyWatch:
 
     def finds_in_decoded(self, body: str) -> bool:
         """The same of a body in whose raw text `hide_in` found nothing."""
-        if not self._spellings:
+        if not self._spellings or self.is_plain(body):
             return False
-        if not self._may_hide(body) and not is_stream(without_keep_alives(body)):
-            return False
-        return any(self.finds_in(string) for string in strings_of(body))
+        # All at once: no escape and no key goes over the end of a line.
+        return self.finds_in("\n".join(strings_of(body)))
+
+    def is_plain(self, body: str) -> bool:
+        """Whether each string of a body, by itself, can hold the key only where the body's raw text does."""
+        return not self._may_hide(body) and not is_stream(without_keep_alives(body))
 
     def _may_hide(self, text: str) -> bool:
         """Whether anything in a text may decode to a letter of the key."""
         if not self._plain or "\0" in text:
             return True
-        return any(mark in text and escape.search(text) for mark, escape in _MARKS)
+        # From the end: a search from the start looks longer at letters that are as common as these.
+        return any(text.rfind(mark) >= 0 and escape.search(text) for mark, escape in _MARKS)
 
     def _is_spelled_in(self, text: str) -> bool:
-        return any(spelling in text for spelling in self._spellings)
+        for spelling in self._spellings:  # noqa: SIM110 (a generator costs as much as three searches)
+            if spelling in text:
+                return True
+        return False
 
-    def finds_in_reply(self, reply: Reply, vocabulary: Vocabulary) -> bool:
-        """Whether the texts of a reply, put together from whatever pieces, or its ids hold the key."""
+    def finds_in_reply(self, reply: Reply, vocabulary: Vocabulary, *, plain: bool = False) -> bool:
+        """Whether the texts of a reply, put together from whatever pieces, or its ids hold the key.
+
+        Args:
+            reply: What was read of a body.
+            vocabulary: What its ids stand for.
+            plain: The key does not stand in the body, which `is_plain`: then only what was joined can hold it.
+        """
         if not self._spellings:
             return False
-        texts = [reply.reasoning, reply.content, reply.undivided, reply.provider, reply.model, reply.request_id]
-        texts += [text for call in reply.tool_calls for text in (call.id, call.name, call.arguments)]
+        texts: list[str | None] = [reply.reasoning]  # may be joined from its details
+        if not plain or "content_parts" in reply.notes:
+            texts.append(reply.content)
+        if not plain:
+            texts += [reply.undivided, reply.provider, reply.model, reply.request_id]
+            texts += [text for call in reply.tool_calls for text in (call.id, call.name, call.arguments)]
         if reply.pieces:
             texts.append(b"".join(reply.pieces).decode(errors="replace"))
         if reply.output_ids:

@@ -34,10 +34,12 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
         lost: Asks that were in flight when the run was stopped at once.
         probes: Second answers of another source.
         samples: Answers to each prompt that were asked for; 0 where an older version wrote this.
+        options: What was given to this run and must be given again to go on in the same way: `--tokens 5000`.
         tokens: Completion tokens that the dataset holds, those of earlier runs included.
         run_tokens: Those of this run alone.
         tokens_budget: Its limit; None: none.
         cost_usd: What this run's replies for this dataset say they cost.
+        cost_before_usd: The same of all runs before it, as far as they came to tell.
         run_datasets, run_cost_usd: How many datasets the run has, and the same of all of them together.
         dollars_held, dollars_budget: What is held against the limit (requests of which nobody says what they cost
             count as the most that they may), and the limit.
@@ -65,10 +67,12 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     lost: int = 0
     probes: int = 0
     samples: Samples = 0
+    options: tuple[str, ...] = ()
     tokens: int = 0
     run_tokens: int = 0
     tokens_budget: int | None = None
     cost_usd: float = 0.0
+    cost_before_usd: float = 0.0
     run_cost_usd: float = 0.0
     run_datasets: int = 1
     dollars_held: float = 0.0
@@ -146,6 +150,15 @@ def read_status(folder: Path) -> RunStatus | None:
         return msgspec.json.decode(read_bytes(path), type=RunStatus)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise StoreError(f"{path}: expected the status of a run: {error}") from None
+
+
+def cost_of_runs(folder: Path) -> float:
+    """US dollars that the replies of all runs over a dataset said they cost, as far as the runs came to tell."""
+    try:
+        status = read_status(folder)
+    except StoreError:
+        return 0.0  # the file is about to be replaced; nothing is decided by this
+    return 0.0 if status is None else status.cost_before_usd + status.cost_usd
 
 
 def samples_asked(folder: Path) -> int:

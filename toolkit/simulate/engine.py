@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import orjson
 
 from toolkit.simulate.bodies import BLANK_LINES, DONE
 from toolkit.simulate.draws import Draws
 from toolkit.simulate.fate import Fate
 from toolkit.simulate.limits import Limiter
-from toolkit.simulate.refusals import EDGE_TIMEOUT_PAGE, engine_refusal
+from toolkit.simulate.refusals import EDGE_TIMEOUT_PAGE, engine_refusal, restated
 from toolkit.simulate.scenario import Scenario
 from toolkit.simulate.sending import EVENTS, HTML, JSON, Sending, sent
 from toolkit.simulate.simulation import Simulation, Turn
@@ -29,7 +31,8 @@ _STATUSES = {
 def limited(simulation: Simulation, turn: Turn, *, flat: bool) -> Sending:
     """503 where the server's limit is reached."""
     wish = _stated(simulation.limiter, Draws(simulation.scenario.seed, "wish", turn.entry.identity, turn.entry.attempt))
-    return sent(engine_refusal(503, "The server is busy", flat=flat, wish_s=wish))
+    refusal = engine_refusal(503, "The server is busy", flat=flat, wish_s=wish)
+    return sent(restated(refusal, simulation.limiter, time.time()))
 
 
 def failed(fate: Fate, scenario: Scenario, *, stream: bool, flat: bool) -> Sending | None:

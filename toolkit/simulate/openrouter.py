@@ -24,6 +24,7 @@ from toolkit.simulate.refusals import (
     failed_in_200,
     platform_limit,
     refusal_of,
+    restated,
     without_choices,
 )
 from toolkit.simulate.routing import ranked
@@ -57,7 +58,8 @@ def play(simulation: Simulation, turn: Turn, asked: Asked, key: str) -> Sending:
         limiter = simulation.limiters[candidates[0].slug]
         states = Draws(scenario.seed, "wish", entry.identity, entry.attempt).chance(limiter.limit.retry_after_share)
         wish = limiter.wish_s() if states else None
-        return sent(refusal_of("http_429", candidates[0], wish_s=wish, model=asked.model))
+        refusal = refusal_of("http_429", candidates[0], wish_s=wish, model=asked.model)
+        return sent(restated(refusal, limiter, time.time()))
     refused = turn.hold(_hold_of(simulation, asked, key, provider))
     if refused is not None:
         wish = scenario.account.retry_after_s
@@ -77,7 +79,8 @@ def _limited(simulation: Simulation, draws: Draws) -> Sending:
     wish = limiter.wish_s() if draws.chance(limiter.limit.retry_after_share) else None
     limit = limiter.limit.per_s or limiter.limit.in_flight or 0
     reset_ms = int(time.time() * 1000) + 1000 * (wish or 1)
-    return sent(platform_limit(wish_s=wish, limit=int(limit), remaining=limiter.remaining, reset_ms=reset_ms))
+    refusal = platform_limit(wish_s=wish, limit=int(limit), remaining=limiter.remaining, reset_ms=reset_ms)
+    return sent(restated(refusal, limiter, time.time()))
 
 
 def _first_free(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from toolkit.simulate.bodies import Envelope, head_of
+from toolkit.simulate.limits import Limiter
 from toolkit.simulate.providers import SimulatedProvider
 from toolkit.simulate.shown import Body
 
@@ -96,6 +97,14 @@ def platform_limit(*, wish_s: int | None, limit: int, remaining: int, reset_ms: 
         headers["Retry-After"] = str(wish_s)
     error: Body = {"message": "Rate limit exceeded", "code": 429, "metadata": {"error_type": "rate_limit_exceeded"}}
     return Refusal(status=429, headers=headers, body={"error": error})
+
+
+def restated(refusal: Refusal, limiter: Limiter, at: float) -> Refusal:
+    """The refusal with Retry-After as the limit states it; `at` in seconds since 1970."""
+    wish = refusal.headers.get("Retry-After")
+    if wish is None:
+        return refusal
+    return replace(refusal, headers={**refusal.headers, "Retry-After": limiter.header(int(wish), at)})
 
 
 def engine_refusal(status: int, message: str, *, flat: bool, wish_s: int | None = None) -> Refusal:

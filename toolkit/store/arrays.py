@@ -68,15 +68,14 @@ def offsets_of(lengths: Sequence[int]) -> npt.NDArray[np.int32]:
 
 
 def _texts(values: Sequence[Value]) -> pa.StringArray:
-    encoded = [b"" if value is None else _encoded(value) for value in values]
+    texts: Sequence[Any] = ["" if value is None else value for value in values] if None in values else values
+    try:
+        encoded = [*map(str.encode, texts)]
+    except TypeError:
+        wrong = next(text for text in texts if not isinstance(text, str))
+        raise TypeError(f"expected a text, found {wrong!r:.80}") from None
     buffers = [_present(values), _buffer(offsets_of([len(text) for text in encoded])), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(values), buffers)
-
-
-def _encoded(value: Value) -> bytes:
-    if not isinstance(value, str):
-        raise TypeError(f"expected a text, found {value!r:.80}")
-    return value.encode()
 
 
 def _list(value: Value) -> Sequence[str]:

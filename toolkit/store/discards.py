@@ -26,8 +26,9 @@ from toolkit.store.answered import identities_in
 from toolkit.store.files import open_regular, sha256_of, sole_writer, stands, unreadable, write_atomic, write_whole
 from toolkit.store.identities import IdentityIndex, hash_texts
 from toolkit.store.journal import count_entries
+from toolkit.store.listing import replace_shards
 from toolkit.store.shard_writer import shards_of, write_parquet
-from toolkit.store.shards import iter_shard, read_live, replace_shards
+from toolkit.store.shards import iter_shard, read_live
 from toolkit.store.workspace import Dataset
 
 By = Literal["user", "settings_changed"]

@@ -19,6 +19,9 @@ class LineWriter:
 
     Opening cuts a torn last line off: it was never counted, and a record glued to it would be lost.
 
+    Attributes:
+        size: Bytes of the file, once all is flushed.
+
     Raises:
         StoreError: the file cannot be opened or written. A failed write stops the run.
     """
@@ -30,16 +33,19 @@ class LineWriter:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab", buffering=1 << 20)
             _cut_torn_line(path)
+            self.size = path.stat().st_size
             sync_folder(path.parent)
         except OSError as error:
             raise self._unwritable(error) from None
 
     def write(self, record: Entry | Failure) -> None:
         """Buffer one line."""
+        line = self._encoder.encode(record) + b"\n"
         try:
-            self._file.write(self._encoder.encode(record) + b"\n")
+            self._file.write(line)
         except OSError as error:
             raise self._unwritable(error) from None
+        self.size += len(line)
 
     def flush(self) -> None:
         """Bring everything written so far onto the disk."""

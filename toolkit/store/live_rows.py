@@ -71,6 +71,10 @@ class LiveRows:
             for position, slot in enumerate(_slots(dataset, shard)):
                 self._at[slot] = (number, position)
 
+    def __iter__(self) -> Iterator[Slot]:
+        """The slots that have a row."""
+        return iter(self._at)
+
     def find(self, slot: Slot) -> LiveRow | None:
         """The row that holds a slot.
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from toolkit.errors import ConfigError, StoreError
+from toolkit.errors import ConfigError, StoreError, UnreachableError
 from toolkit.store.verdicts import REPORT_NAMES
 from toolkit.store.workspace import choose_name
 
@@ -31,6 +32,8 @@ _CHUNK = 8 << 20
 _WORKSPACE_FILES = ("tokenproof.toml", "phrases.toml")
 _WORKSPACE_FOLDERS = ("expectations", "contracts")
 _VERDICT = "verdict.json"
+_TASKS_OWN = ("shards", "facts")
+"""Folders of a dataset that tasks on other machines fetch from, and put to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,18 @@ class Place:
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+
+class Use(StrEnum):
+    """What a stage does with a workspace.
+
+    READ changes nothing. REPORT makes reports anew, which are put back. AUDIT makes facts, reports and the verdict
+    anew: reports and verdict that stand there are removed at once, and what it made is put back when it ends.
+    """
+
+    READ = "read"
+    REPORT = "report"
+    AUDIT = "audit"
 
 
 def is_remote(root: str | Path) -> bool:
@@ -63,14 +78,14 @@ def place_of(root: str | Path) -> Place:
 
 
 @contextmanager
-def fetched(place: Place, dataset: str | None, *, writes: bool) -> Iterator[Path]:
-    """A folder with the workspace's settings, suites and contracts, and one dataset with its reports.
+def fetched(place: Place, datasets: Collection[str] | None, *, use: Use, shards: bool = True) -> Iterator[Path]:
+    """A folder with the workspace's settings, suites and contracts, and datasets with their reports.
 
     Args:
         place: Where it lies.
-        dataset: The dataset's folder name, or a unique beginning of it; None for all of them.
-        writes: The stage makes facts, reports and a verdict: those that stand there are removed at once, and what it
-            made is put back when it ends, also if by an error.
+        datasets: The datasets' folder names, or a unique beginning of each; None for all of them.
+        use: What the stage does; it is put back also if it ends by an error.
+        shards: Fetch shards and facts too. Else whoever measures fetches shards and puts facts there by itself.
 
     Raises:
         ConfigError: there is no such dataset, or there are several.
@@ -78,22 +93,27 @@ def fetched(place: Place, dataset: str | None, *, writes: bool) -> Iterator[Path
     """
     bucket = Bucket(place)
     bucket.check()
-    if dataset is not None:
-        dataset = choose_name(dataset, bucket.dataset_names(), f"{place}/datasets")
+    if datasets is not None:
+        there = bucket.dataset_names()
+        datasets = sorted({choose_name(name, there, f"{place}/datasets") for name in datasets})
     with tempfile.TemporaryDirectory(prefix="tokenproof-") as temporary:
         root = Path(temporary)
-        below = [f"{kind}/{dataset}" if dataset else kind for kind in ("datasets", "reports")]
-        before = bucket.fetch_all([*_WORKSPACE_FILES, *_WORKSPACE_FOLDERS, *below], root)
+        kinds = ("datasets", "reports")
+        below = kinds if datasets is None else [f"{kind}/{name}" for kind in kinds for name in datasets]
+        left = () if shards else _TASKS_OWN
+        before = bucket.fetch_all([*_WORKSPACE_FILES, *_WORKSPACE_FOLDERS, *below], root, without=left)
+        for name in datasets or ():
+            (root / "datasets" / name).mkdir(parents=True, exist_ok=True)
         (root / "datasets").mkdir(exist_ok=True)
-        if writes:
+        if use is Use.AUDIT:
             withdrawn = [name for name in before if Path(name).name in (_VERDICT, *REPORT_NAMES)]
             bucket.remove(withdrawn)
             before = {name: stamp for name, stamp in before.items() if name not in withdrawn}
         try:
             yield root
         finally:
-            if writes:
-                bucket.put_changes(root, before)
+            if use is not Use.READ:
+                bucket.put_changes(root, before, without=left)
 
 
 class Bucket:
@@ -103,25 +123,29 @@ class Bucket:
         self.place = place
         self._files = _connect()
 
-    def names(self, below: str) -> dict[str, int]:
-        """Names of the object `below` or of all below it, with their sizes in bytes.
+    def names(self, below: str) -> list[str]:
+        """Names of the object `below` or of all below it.
 
         Raises:
             StoreError: they cannot be listed, or one of them names a place outside a folder.
         """
+        return list(self._infos(below))
+
+    def _infos(self, below: str) -> dict[str, Any]:
+        """`names` with what is listed of each: `size` in bytes, `mtime_ns`."""
         from pyarrow.fs import FileSelector, FileType
 
         with self._faults(below, "be listed"):
             info = self._files.get_file_info(self._path(below))
             if info.type == FileType.File:
-                return {below: info.size}
+                return {below: info}
             found = self._files.get_file_info(FileSelector(self._path(below), allow_not_found=True, recursive=True))
         start = len(self._path("").rstrip("/")) + 1
-        sizes = {file.path[start:]: file.size for file in found if file.type == FileType.File}
-        for name in sizes:
+        infos = {file.path[start:]: file for file in found if file.type == FileType.File}
+        for name in infos:
             if not all(_is_name(part) for part in name.split("/")):
                 raise StoreError(f"{self.place}: {name[:200]!r}: expected a name that a file can have")
-        return sizes
+        return infos
 
     def check(self) -> None:
         """See that the bucket is there.
@@ -148,8 +172,52 @@ class Bucket:
             found = self._files.get_file_info(FileSelector(self._path("datasets"), allow_not_found=True))
         return sorted(file.base_name for file in found if file.type == FileType.Directory)
 
-    def fetch_all(self, below: Sequence[str], root: Path) -> dict[str, tuple[int, int]]:
-        """Fetch all objects below some names to the same names below `root`.
+    def open(self, name: str) -> Any:
+        """An object as a file that can be read from anywhere in it.
+
+        Raises:
+            FileNotFoundError: there is none.
+            UnreachableError: it cannot be read.
+        """
+        from pyarrow.fs import FileType
+
+        with self._faults(name, "be read"):
+            if self._files.get_file_info(self._path(name)).type == FileType.File:
+                return self._files.open_input_file(self._path(name))
+        raise FileNotFoundError(f"{self.place}/{name}")
+
+    def fetch(self, name: str, root: Path) -> bool:
+        """Fetch one object to the same name below `root`; False where there is none.
+
+        Raises:
+            StoreError: it cannot be fetched, or is shorter than it was listed.
+        """
+        from pyarrow.fs import FileType
+
+        with self._faults(name, "be fetched"):
+            found = self._files.get_file_info(self._path(name))
+        if found.type != FileType.File:
+            return False
+        self._fetch(name, found, root / name)
+        return True
+
+    def put(self, root: Path, name: str) -> None:
+        """Put the file `name` below `root` to the same name there.
+
+        Raises:
+            StoreError: it cannot be put.
+        """
+        self._put(root / name, name)
+
+    def fetch_all(
+        self, below: Sequence[str], root: Path, *, without: Collection[str] = ()
+    ) -> dict[str, tuple[int, int]]:
+        """Fetch all objects below some names to the same names below `root`, as old as they are there.
+
+        Args:
+            below: The names.
+            root: The folder.
+            without: Folders of datasets that are left out.
 
         Returns:
             Name → size and modification time (ns) of the fetched file.
@@ -157,13 +225,19 @@ class Bucket:
         Raises:
             StoreError: something cannot be listed or fetched, or is shorter than it was listed.
         """
-        sizes = {name: size for each in below for name, size in self.names(each).items()}
+        infos = {name: info for each in below for name, info in self._infos(each).items()}
+        infos = {name: info for name, info in infos.items() if not _is_in(name, without)}
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
-            list(pool.map(lambda name: self._fetch(name, sizes[name], root / name), sizes))
-        return {name: _stamp(root / name) for name in sizes}
+            list(pool.map(lambda name: self._fetch(name, infos[name], root / name), infos))
+        return {name: _stamp(root / name) for name in infos}
 
-    def put_changes(self, root: Path, before: dict[str, tuple[int, int]]) -> None:
+    def put_changes(self, root: Path, before: dict[str, tuple[int, int]], *, without: Collection[str] = ()) -> None:
         """Put what is new or changed below reports/ and facts/, the verdict last, and remove what is gone.
+
+        Args:
+            root: The folder.
+            before: What `fetch_all` gave, without what was removed since.
+            without: Folders of datasets that are left as they are there.
 
         Raises:
             StoreError: something cannot be put or removed.
@@ -171,14 +245,16 @@ class Bucket:
         made = {
             str(path.relative_to(root)): path
             for path in sorted(root.rglob("*"))
-            if path.is_file() and _is_result(path.relative_to(root))
+            if path.is_file()
+            and _is_result(path.relative_to(root))
+            and not _is_in(str(path.relative_to(root)), without)
         }
         changed = [name for name, path in made.items() if before.get(name) != _stamp(path)]
         ordinary = [name for name in changed if Path(name).name != _VERDICT]
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
             list(pool.map(lambda name: self._put(made[name], name), ordinary))
         self.remove(name for name in before if _is_result(Path(name)) and name not in made)
-        for name in (name for name in made if Path(name).name == _VERDICT):
+        for name in (name for name in changed if Path(name).name == _VERDICT):
             self._put(made[name], name)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -194,14 +270,16 @@ class Bucket:
                 except FileNotFoundError:
                     continue
 
-    def _fetch(self, name: str, size: int, path: Path) -> None:
+    def _fetch(self, name: str, listed: Any, path: Path) -> None:
         with self._faults(name, "be fetched"):
             path.parent.mkdir(parents=True, exist_ok=True)
             with self._files.open_input_stream(self._path(name)) as source, path.open("wb") as target:
                 while chunk := source.read(_CHUNK):
                     target.write(chunk)
-        if (found := path.stat().st_size) != size:
-            raise StoreError(f"{self.place}/{name}: expected {size:,} bytes, fetched {found:,}; it is being written")
+            # Whether a shard is younger than its verdict is asked of the copies, too.
+            os.utime(path, ns=(listed.mtime_ns, listed.mtime_ns))
+        if (found := path.stat().st_size) != (size := listed.size):
+            raise UnreachableError(f"{self.place}/{name}: expected {size:,} bytes, fetched {found:,}")
 
     def _put(self, path: Path, name: str) -> None:
         from pyarrow.fs import LocalFileSystem, copy_files
@@ -223,7 +301,9 @@ class Bucket:
             yield
         except OSError as error:
             reason = " ".join(str(error).split())[:300]
-            raise StoreError(f"{self.place}{f'/{name}' if name else ''}: cannot {what}: {reason}") from None
+            # What the system itself refuses, such as room on the disk, bears a number; what the storage does, none.
+            kind = UnreachableError if error.errno is None else StoreError
+            raise kind(f"{self.place}{f'/{name}' if name else ''}: cannot {what}: {reason}") from None
 
 
 def _connect() -> Any:
@@ -249,6 +329,12 @@ def _is_result(name: Path) -> bool:
     parts = name.parts
     hidden = any(part.startswith(".") for part in parts)
     return not hidden and (parts[0] == "reports" or (parts[0] == "datasets" and parts[2:3] == ("facts",)))
+
+
+def _is_in(name: str, folders: Collection[str]) -> bool:
+    """Whether something lies in one of these folders of a dataset: datasets/NAME/FOLDER/…"""
+    parts = name.split("/")
+    return parts[0] == "datasets" and len(parts) > 3 and parts[2] in folders
 
 
 def _is_name(part: str) -> bool:

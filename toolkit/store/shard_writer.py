@@ -6,6 +6,8 @@ Ids leave their Python lists as soon as a row arrives: a list costs some 40 byte
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,33 +39,65 @@ _REPEATED = [
 _LONG_TEXTS = ("payload", "reasoning", "content", "messages")
 _ID_COLUMNS = tuple(field.name for field in SHARD_SCHEMA if field.type == pa.list_(pa.int32()))
 
+_FIELDS = tuple((field.name, field.type) for field in SHARD_SCHEMA)
+
 _COMPRESSION_LEVEL = 1
 """Level 3 makes shards an eighth smaller and writing them half as dear again."""
+
+_WRITTEN_SCHEMA = SHARD_SCHEMA.with_metadata({"tokenproof.schema_version": str(SCHEMA_VERSION)})
 
 Ids32 = npt.NDArray[np.int32]
 
 
-def batches_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
-    """Rows (a value for every column of `SHARD_SCHEMA`) as record batches of at most `ROWS_PER_BATCH` rows.
+class Batches:
+    """Rows (a value for every column of `SHARD_SCHEMA`) that gather to record batches of at most `ROWS_PER_BATCH`."""
 
-    Raises:
-        TypeError: ids that are no 32-bit whole numbers.
-    """
-    batch: list[Mapping[str, Any]] = []
-    ids: dict[str, list[Ids32 | pa.Int32Array | None]] = {name: [] for name in _ID_COLUMNS}
-    size = 0
-    for row in rows:
-        batch.append(row)
-        for name, column in ids.items():
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._rows: list[Mapping[str, Any]] = []
+        self._ids: dict[str, list[Ids32 | pa.Int32Array | None]] = {name: [] for name in _ID_COLUMNS}
+        self._size = 0
+
+    def add(self, row: Mapping[str, Any]) -> pa.RecordBatch | None:
+        """Take one row; the batch that it completes.
+
+        Raises:
+            TypeError: ids that are no 32-bit whole numbers, or another value that is not of its column's type.
+        """
+        self._rows.append(row)
+        for name, column in self._ids.items():
             array = _ids_array(row[name])
             column.append(array)
-            size += 0 if array is None else array.nbytes
-        size += sum(len(row[name] or "") for name in _LONG_TEXTS)
-        if len(batch) >= ROWS_PER_BATCH or size >= _BYTES_PER_BATCH:
-            yield _record_batch(batch, ids)
-            batch, ids, size = [], {name: [] for name in _ID_COLUMNS}, 0
-    if batch:
-        yield _record_batch(batch, ids)
+            self._size += 0 if array is None else array.nbytes
+        for name in _LONG_TEXTS:
+            self._size += len(row[name] or "")
+        return self.rest() if len(self._rows) >= ROWS_PER_BATCH or self._size >= _BYTES_PER_BATCH else None
+
+    def rest(self) -> pa.RecordBatch | None:
+        """What has gathered so far; None where that is nothing."""
+        if not self._rows:
+            return None
+        batch = _record_batch(self._rows, self._ids)
+        self._begin()
+        return batch
+
+
+def batches_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Rows as the batches that they gather to.
+
+    Raises:
+        TypeError: as `Batches.add`.
+    """
+    batches = Batches()
+    for row in rows:
+        batch = batches.add(row)
+        if batch is not None:
+            yield batch
+    batch = batches.rest()
+    if batch is not None:
+        yield batch
 
 
 def _ids_array(ids: Sequence[int] | Ids32 | None) -> Ids32 | pa.Int32Array | None:
@@ -91,10 +125,8 @@ def _record_batch(
     rows: Sequence[Mapping[str, Any]], ids: Mapping[str, Sequence[Ids32 | pa.Int32Array | None]]
 ) -> pa.RecordBatch:
     columns = [
-        _lists(ids[field.name], field.type)
-        if field.name in ids
-        else array_of([row[field.name] for row in rows], field.type)
-        for field in SHARD_SCHEMA
+        _lists(ids[name], kind) if name in ids else array_of([*map(itemgetter(name), rows)], kind)
+        for name, kind in _FIELDS
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SHARD_SCHEMA)
 
@@ -117,12 +149,64 @@ def shards_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordB
 def _one_shard(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield first
     rows, size = first.num_rows, first.nbytes
-    while rows < ROWS_PER_SHARD and size < BYTES_PER_SHARD:
+    while not fills_shard(rows, size):
         batch = next(rest, None)
         if batch is None:
             return
         rows, size = rows + batch.num_rows, size + batch.nbytes
         yield batch
+
+
+def fills_shard(rows: int, size: int) -> bool:
+    """Whether a shard of so many rows, and bytes before compression, is not to grow further."""
+    return rows >= ROWS_PER_SHARD or size >= BYTES_PER_SHARD
+
+
+class ShardFile:
+    """One Parquet file of batches of `SHARD_SCHEMA`, which are written a row group at a time.
+
+    Attributes:
+        rows: How many it was given.
+        size: Bytes of them before compression.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+
+    def __init__(self, path: Path):
+        self.rows = self.size = 0
+        self._held: list[pa.RecordBatch] = []
+        self._writer = pq.ParquetWriter(
+            path,
+            _WRITTEN_SCHEMA,
+            compression="zstd",
+            compression_level=_COMPRESSION_LEVEL,
+            use_dictionary=_REPEATED,
+            write_page_checksum=True,
+        )
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take a batch; what was held before is written once it would be too much with it."""
+        if self._held and _is_full([*self._held, batch]):
+            self._write_group()
+        self._held.append(batch)
+        self.rows, self.size = self.rows + batch.num_rows, self.size + batch.nbytes
+
+    def _write_group(self) -> None:
+        group = pa.Table.from_batches(self._held)
+        self._held = []
+        self._writer.write_table(group.replace_schema_metadata(_WRITTEN_SCHEMA.metadata), row_group_size=group.num_rows)
+
+    def finish(self) -> None:
+        """Write what is left, and close the file."""
+        if self._held:
+            self._write_group()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Close the file, which is worth nothing: so it is no matter if its end cannot be written."""
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
 
 
 def write_parquet(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
@@ -131,31 +215,15 @@ def write_parquet(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
     Raises:
         OSError: it cannot be written.
     """
-    schema = SHARD_SCHEMA.with_metadata({"tokenproof.schema_version": str(SCHEMA_VERSION)})
-    rows = 0
-    with pq.ParquetWriter(
-        path,
-        schema,
-        compression="zstd",
-        compression_level=_COMPRESSION_LEVEL,
-        use_dictionary=_REPEATED,
-        write_page_checksum=True,
-    ) as writer:
-        for group in _groups(batches):
-            rows += group.num_rows
-            writer.write_table(group.replace_schema_metadata(schema.metadata), row_group_size=group.num_rows)
-    return rows
-
-
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        if held and _is_full([*held, batch]):
-            yield pa.Table.from_batches(held)
-            held = []
-        held.append(batch)
-    if held:
-        yield pa.Table.from_batches(held)
+    file = ShardFile(path)
+    try:
+        for batch in batches:
+            file.add(batch)
+        file.finish()
+    except BaseException:
+        file.abandon()
+        raise
+    return file.rows
 
 
 def _is_full(held: Sequence[pa.RecordBatch]) -> bool:

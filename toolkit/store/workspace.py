@@ -14,11 +14,12 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Paths of one dataset."""
+    """Paths of one dataset. `place` is its workspace in object storage, s3://…, where it lies there for good."""
 
     name: str
     folder: Path
     reports: Path
+    place: str | None = None
 
     @property
     def prompts(self) -> Path:
@@ -68,9 +69,10 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The folder that commands work in."""
+    """The folder that commands work in. `place` is where it lies for good, s3://…, if that is object storage."""
 
     root: Path
+    place: str | None = None
 
     @property
     def datasets(self) -> Path:
@@ -95,7 +97,9 @@ class Workspace:
         """
         if fault := _name_fault(name):
             raise ConfigError(f"dataset {name[:80]!r}: expected the name of a folder below {self.datasets}, {fault}")
-        return Dataset(name=name, folder=self.datasets / name, reports=self.root / "reports" / name)
+        return Dataset(
+            name=name, folder=self.datasets / name, reports=self.root / "reports" / name, place=self.place
+        )
 
     def find_dataset(self, prefix: str) -> Dataset:
         """The dataset whose folder is called `prefix`, or the only one that begins so.

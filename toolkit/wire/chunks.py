@@ -40,7 +40,7 @@ class Chunks:
             if chunk.get(key) is not None:
                 self.head[key] = chunk[key]
         choices = chunk.get("choices")
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
             return
         choice = choices[0]
         if choice.get("index") not in (None, 0):
@@ -51,11 +51,11 @@ class Chunks:
             if choice.get(key) is not None:
                 self.choice[key] = choice[key]
         logprobs = choice.get("logprobs")
-        if isinstance(logprobs, Mapping) and isinstance(logprobs.get("content"), list):
+        if isinstance(logprobs, dict) and isinstance(logprobs.get("content"), list):
             self._logprobs = self._logprobs if self._logprobs is not None else []
             self._logprobs.extend(logprobs["content"])
         delta = choice.get("delta")
-        said = self._add_delta(delta) if isinstance(delta, Mapping) else False
+        said = self._add_delta(delta) if isinstance(delta, dict) else False
         if isinstance(choice.get("token_ids"), list):
             self._ids = self._ids if self._ids is not None else []
             self._ids.extend(choice["token_ids"])
@@ -74,11 +74,11 @@ class Chunks:
                 self.faults.append(f"expected delta.{key} as text, found {short(value, 80)}")
         details = delta.get("reasoning_details")
         if isinstance(details, list):
-            self._details.extend(item for item in details if isinstance(item, Mapping))
+            self._details.extend(item for item in details if isinstance(item, dict))
         calls = delta.get("tool_calls")
         if isinstance(calls, list):
             for call in calls:
-                if isinstance(call, Mapping):
+                if isinstance(call, dict):
                     self._add_call(call)
                     said = True
         return said
@@ -89,7 +89,7 @@ class Chunks:
             index = self._place_of(call)
         kept = self._calls.setdefault(index, {"id": None, "name": None, "arguments": []})
         function = call.get("function")
-        function = function if isinstance(function, Mapping) else {}
+        function = function if isinstance(function, dict) else {}
         kept["id"] = kept["id"] if kept["id"] is not None else call.get("id")
         kept["name"] = kept["name"] if kept["name"] is not None else function.get("name")
         if isinstance(function.get("arguments"), str):

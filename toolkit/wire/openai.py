@@ -34,7 +34,7 @@ def read_completion(status: int, body: str, *, retry_after_s: float | None = Non
         return told
     if not 200 <= status < 300:
         return no_answer(status, "not_json", f"expected an error body, found {short(text, 80)!r}", retry_after_s)
-    if not isinstance(document, Mapping):
+    if not isinstance(document, dict):
         return no_answer(status, "malformed", f"expected an object, found {short(text, 80)!r}", retry_after_s)
     return _read_document(document, streamed=False)
 
@@ -97,7 +97,7 @@ def _read_document(document: Mapping[str, Json], *, streamed: bool) -> Reply | N
 def _choice_of(document: Mapping[str, Json]) -> tuple[Mapping[str, Json], tuple[str, str, int | None] | None]:
     """(the first choice, why it is no answer): missing, failed, aborted, or without a message."""
     choices = document.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         found = "nothing" if "choices" not in document else short(choices, 80)
         return {}, ("no_choices", f"expected a choice, found {found}", None)
     choice = choices[0]
@@ -110,7 +110,7 @@ def _choice_of(document: Mapping[str, Json]) -> tuple[Mapping[str, Json], tuple[
     if aborted is not None:
         return choice, ("aborted", aborted, None)
     message = choice.get("message")
-    if not isinstance(message, Mapping):
+    if not isinstance(message, dict):
         return choice, ("no_choices", f"expected choices[0].message, found {short(message, 80)}", None)
     return choice, None
 
@@ -121,8 +121,7 @@ def _content(fields: Fields, message: Mapping[str, Json]) -> tuple[str | None, s
     if content is None or isinstance(content, str):
         return content, None
     if isinstance(content, list) and all(
-        isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
-        for part in content
+        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str) for part in content
     ):
         fields.notes.append("content_parts")
         return "".join(part["text"] for part in content), None
@@ -146,7 +145,7 @@ def _prompt_ids(fields: Fields, document: Mapping[str, Json], choice: Mapping[st
 
 def _raw_output(document: Mapping[str, Json], choice: Mapping[str, Json]) -> Mapping[str, Json]:
     raw = choice.get("raw_output", document.get("raw_output"))
-    return raw if isinstance(raw, Mapping) else {}
+    return raw if isinstance(raw, dict) else {}
 
 
 def pieces_of(fields: Fields, choice: Mapping[str, Json]) -> tuple[bytes, ...] | None:
@@ -155,12 +154,12 @@ def pieces_of(fields: Fields, choice: Mapping[str, Json]) -> tuple[bytes, ...] |
     `token` is not read in their place: a token that is a part of a character is shown there as U+FFFD.
     """
     logprobs = choice.get("logprobs")
-    content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
     if not isinstance(content, list) or not content:
         return None
     pieces = []
     for token in content:
-        values = token.get("bytes") if isinstance(token, Mapping) else None
+        values = token.get("bytes") if isinstance(token, dict) else None
         if not isinstance(values, list) or not all(type(value) is int and 0 <= value < 256 for value in values):
             fields.notes.append("logprobs_without_bytes")
             return None
@@ -178,7 +177,7 @@ def _read_stream(status: int, text: str, retry_after_s: float | None) -> Reply |
             chunk = load_json(event)
         except NotJsonError:
             return _cut(chunks, f"expected an event in JSON, found {short(event, 80)!r}")
-        if not isinstance(chunk, Mapping):
+        if not isinstance(chunk, dict):
             return _cut(chunks, f"expected an event as object, found {short(event, 80)!r}")
         told = error_of(chunk, status=status, retry_after_s=retry_after_s)
         if told is not None:

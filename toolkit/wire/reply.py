@@ -90,7 +90,7 @@ class Fields:
         value = source.get(key)
         if value is None:
             return {}
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             return value
         self.notes.append(f"wrong_type:{key}")
         return {}
@@ -116,11 +116,11 @@ class Fields:
         return tuple(self._tool_call(call) for call in value)
 
     def _tool_call(self, call: Json) -> ToolCall:
-        if not isinstance(call, Mapping):
+        if not isinstance(call, dict):
             self.notes.append("wrong_type:tool_calls")
             return ToolCall(id=None, name=None, arguments=None)
         function = call.get("function", call)
-        if not isinstance(function, Mapping):
+        if not isinstance(function, dict):
             self.notes.append("wrong_type:tool_calls")
             function = {}
         return ToolCall(
@@ -134,7 +134,7 @@ def reasoning_of(fields: Fields, message: Mapping[str, Json]) -> str | None:
     Details that are a summary or encrypted are not what the model wrote: noted `reasoning_not_verbatim`.
     """
     details = message.get("reasoning_details")
-    items = [item for item in details if isinstance(item, Mapping)] if isinstance(details, list) else []
+    items = [item for item in details if isinstance(item, dict)] if isinstance(details, list) else []
     if any(item.get("type") in ("reasoning.summary", "reasoning.encrypted") for item in items):
         fields.notes.append("reasoning_not_verbatim")
     for key in ("reasoning", "reasoning_content"):
@@ -168,10 +168,10 @@ def error_of(body: Json, *, status: int, retry_after_s: float | None = None, cod
         return None
     code = next((c for c in _codes(error) if 400 <= c < 600), status if status >= 400 else codeless)
     metadata = error.get("metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
+    metadata = metadata if isinstance(metadata, dict) else {}
     provider = metadata.get("provider_name") or body.get("provider")
     availability = error.get("availability")
-    wished = availability.get("retry_after") if isinstance(availability, Mapping) else None
+    wished = availability.get("retry_after") if isinstance(availability, dict) else None
     if isinstance(wished, int | float) and not isinstance(wished, bool) and 0 <= wished < 1e9 and retry_after_s is None:
         retry_after_s = float(wished)
     usage, model, message = body.get("usage"), body.get("model"), error.get("message", error.get("detail"))
@@ -186,7 +186,7 @@ def error_of(body: Json, *, status: int, retry_after_s: float | None = None, cod
         status=code,
         provider=provider if isinstance(provider, str) else None,
         model=model if isinstance(model, str) else None,
-        cost_usd=Fields().dollars(usage, "cost") if isinstance(usage, Mapping) else None,
+        cost_usd=Fields().dollars(usage, "cost") if isinstance(usage, dict) else None,
         retry_after_s=retry_after_s,
     )
 
@@ -215,12 +215,12 @@ def no_answer(status: int, reason: str, detail: str, retry_after_s: float | None
 
 def _error_in(body: Json, status: int) -> Mapping[str, Json] | None:
     """The object that tells of an error: `error`, or the body itself where it is flat or stands under a status."""
-    if not isinstance(body, Mapping):
+    if not isinstance(body, dict):
         return None
     error = body.get("error")
     if error is None or error == {} or error is False:
         return body if body.get("object") == "error" or status >= 400 else None
-    return error if isinstance(error, Mapping) else {"message": error}
+    return error if isinstance(error, dict) else {"message": error}
 
 
 def _codes(error: Mapping[str, Json]) -> Iterator[int]:
@@ -263,7 +263,7 @@ def _kind_of(code: int, error: Mapping[str, Json], metadata: Mapping[str, Json])
         return _Kind(reason="forbidden", stops_run=True)
     if code == 503:
         availability = error.get("availability")
-        retryable = availability.get("retryable") if isinstance(availability, Mapping) else True
+        retryable = availability.get("retryable") if isinstance(availability, dict) else True
         # No provider meets the routing: it is the routing that must change, not the prompt.
         return _Kind(transient=retryable is not False, about_endpoint=retryable is False)
     if code == 400 and error_type == "model_not_found":

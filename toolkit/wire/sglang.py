@@ -33,7 +33,7 @@ def read_generate(status: int, body: str, *, retry_after_s: float | None = None)
     told = error_of(document, status=status, retry_after_s=retry_after_s)
     if told is not None:
         return told
-    if not (200 <= status < 300 and isinstance(document, Mapping)):
+    if not (200 <= status < 300 and isinstance(document, dict)):
         return no_answer(status, "malformed", f"expected an object, found {short(text, 80)!r}", retry_after_s)
     return _read_document(document, streamed=False)
 
@@ -112,7 +112,7 @@ class _Stream:
         self.last = dict(event)
         self.prompt_ids = event.get("prompt_token_ids") or self.prompt_ids
         meta = event.get("meta_info")
-        count = Fields().count(meta, "completion_tokens") if isinstance(meta, Mapping) else None
+        count = Fields().count(meta, "completion_tokens") if isinstance(meta, dict) else None
         ids, text = event.get("output_ids"), event.get("text")
         if not isinstance(ids, list | None) or not isinstance(text, str | None) or count is None:
             self.fault = f"expected output_ids, text and completion_tokens, found {short(event, 80)}"
@@ -144,7 +144,7 @@ def _read_stream(status: int, text: str, retry_after_s: float | None) -> Reply |
         told = error_of(event, status=status, retry_after_s=retry_after_s, codeless=_BAD_REQUEST)
         if told is not None:
             return told
-        if not isinstance(event, Mapping):
+        if not isinstance(event, dict):
             return NoAnswer(
                 reason="stream_cut", detail=f"expected an object, found {short(data, 80)!r}", transient=True
             )

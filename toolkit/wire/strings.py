@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from toolkit.records import Json
 from toolkit.wire.json import NotJsonError, load_json
@@ -39,7 +39,7 @@ def _walk(document: Json) -> Iterator[tuple[_Path, str]]:
         path, value = waiting.pop()
         if isinstance(value, str):
             yield path, value
-        elif isinstance(value, Mapping):
+        elif isinstance(value, dict):
             waiting.extend(((*path, key), item) for key, item in value.items())
             for key in value:
                 yield (*path, "keys of", key), key
