@@ -21,4 +21,5 @@ PYTHON
 echo "great-expectations $oldest"
 # Its contexts leave temporary folders to the interpreter, which warns: that is not ours to test.
 exec "$folder/bin/python" -m pytest -q -p no:cacheprovider -o addopts="" -o filterwarnings=ignore -m "not slow" \
-    tests/audit/gx/test_engine.py tests/audit/gx/test_parity.py tests/audit/gx/test_publish.py
+    tests/audit/gx/test_engine.py tests/audit/gx/test_parity.py tests/audit/gx/test_publish.py \
+    tests/audit/gx/test_types.py

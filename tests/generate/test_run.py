@@ -146,7 +146,8 @@ def test_faults_that_pass_are_asked_again_until_all_is_answered(
         requests = sum(ledger(url)["requests"].values())
     assert summary.answered == 30
     assert summary.requests == requests > 30
-    assert len(waits) == requests - 30
+    # Each further try was waited for; the limiter's pace may add waits of its own.
+    assert len(waits) >= requests - 30
     assert [row["streamed"] for row in rows_of(dataset)] == [stream] * 30
 
 

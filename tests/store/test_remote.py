@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyarrow.fs import S3FileSystem
 
-from toolkit.errors import ConfigError, StoreError
+from toolkit.errors import ConfigError, StoreError, UnreachableError
 from toolkit.store.remote import Bucket, Place, Use, fetched, is_remote, place_of
 
 moto_server = pytest.importorskip("moto.server")
@@ -166,6 +166,49 @@ def test_what_cannot_be_reached_is_named(files: Any, monkeypatch: pytest.MonkeyP
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
-    with pytest.raises(StoreError, match="cannot be listed") as told, fetched(PLACE, ["B3"], use=Use.READ):
+    with pytest.raises(UnreachableError, match="cannot be listed") as told, fetched(PLACE, ["B3"], use=Use.READ):
         raise AssertionError
     assert "testing" not in str(told.value)
+
+
+def test_shards_and_facts_can_be_left_to_others(workspace: Any) -> None:
+    with fetched(PLACE, ["B3"], use=Use.AUDIT, shards=False) as root:
+        assert sorted(path.name for path in (root / "datasets/B3").iterdir()) == ["shards.json"]
+        put(workspace, "datasets/B3/facts/a-task.parquet", b"facts of a task")
+        (root / "datasets/B3/facts").mkdir()
+        (root / "datasets/B3/facts/a-task.parquet").write_bytes(b"a copy of them")
+        (root / "reports/B3/verdict.json").write_bytes(b"new")
+    names = stored(workspace)
+    assert names["datasets/B3/facts/a-task.parquet"] == b"facts of a task"
+    assert names["datasets/B3/facts/gone.parquet"] == b"old facts"
+    assert names["reports/B3/verdict.json"] == b"new"
+
+
+def test_a_report_leaves_the_verdict_where_it_is(workspace: Any) -> None:
+    with fetched(PLACE, ["B3"], use=Use.REPORT) as root:
+        assert stored(workspace)["reports/B3/verdict.json"] == b"old"
+        put(workspace, "reports/B3/verdict.json", b"of an audit meanwhile")
+        (root / "reports/B3/index.html").write_bytes(b"new page")
+    names = stored(workspace)
+    assert (names["reports/B3/index.html"], names["reports/B3/verdict.json"]) == (b"new page", b"of an audit meanwhile")
+
+
+def test_copies_are_as_old_as_what_they_are_copies_of(workspace: Any) -> None:
+    name = "datasets/B3/shards/part-00000.parquet"
+    there = workspace.get_file_info(f"proofs/team/w/{name}").mtime_ns
+    with fetched(PLACE, ["B3"], use=Use.READ) as root:
+        assert (root / name).stat().st_mtime_ns == there
+
+
+def test_one_object_is_opened_fetched_and_put(workspace: Any, tmp_path: Path) -> None:
+    bucket = Bucket(PLACE)
+    with bucket.open("datasets/B3/shards/part-00000.parquet") as file:
+        file.seek(3_996)
+        assert file.read() == b"rows"
+    with pytest.raises(FileNotFoundError):
+        bucket.open("datasets/B3/shards/part-00001.parquet")
+    assert not bucket.fetch("datasets/B3/shards/part-00001.parquet", tmp_path)
+    assert bucket.fetch("datasets/B3/shards.json", tmp_path)
+    (tmp_path / "datasets/B3/shards.json").write_bytes(b"[1]")
+    bucket.put(tmp_path, "datasets/B3/shards.json")
+    assert stored(workspace)["datasets/B3/shards.json"] == b"[1]"

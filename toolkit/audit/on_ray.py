@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,7 +31,10 @@ ATTEMPTS = 3
 _STORE_BYTES = 100 << 20
 """Of Ray's own memory on this machine; statuses are small, and Ray would take a third of it."""
 
-_ADDRESS = re.compile(r"auto|(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
+_ADDRESS = re.compile(r"(?:auto|([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5}))")
+
+_ANSWER_S = 10.0
+"""How long the cluster's head may take to answer; Ray by itself would wait for minutes."""
 
 _WARNING = (
     "ray is started on this machine, for this audit; its processes listen for others of their kind, perhaps on every "
@@ -56,10 +60,8 @@ def ray_executor(address: str | None, workers: int | None, tell: Tell) -> Iterat
         UnreachableError: there is no cluster there that this machine is part of, or Ray cannot be started.
     """
     address = address or os.environ.get("RAY_ADDRESS") or "local"
-    if address != "local" and not _ADDRESS.fullmatch(address):
-        raise ConfigError(
-            f"--ray-address {address[:200]!r}: expected HOST:PORT of a cluster that this machine is part of, or auto"
-        )
+    if address != "local":
+        _check_answers(address)
     ray = _ray(local=address == "local")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address == "local":
@@ -76,6 +78,28 @@ def ray_executor(address: str | None, workers: int | None, tell: Tell) -> Iterat
         yield RayExecutor(ray, workers, tell)
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """See that something answers at an address.
+
+    Raises:
+        ConfigError: it is none.
+        UnreachableError: nothing answers there.
+    """
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        raise ConfigError(
+            f"--ray-address {address[:200]!r}: expected HOST:PORT of a cluster that this machine is part of, or auto"
+        )
+    if found[2] is None:
+        return
+    try:
+        socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=_ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        raise UnreachableError(
+            f"--ray-address {address}: expected a cluster that answers, found {_words(error)}"
+        ) from None
 
 
 def _ray(*, local: bool) -> Any:

@@ -59,8 +59,8 @@ def facts_of_stored_shard(task: ShardTask, load_vocabulary: Callable[[Contract],
 
 
 def facts_at_hand(task: ShardTask, status: ShardStatus) -> ShardStatus:
-    """See that the facts of a task that ran elsewhere lie on the machine that gave it: fetch them where the dataset lies
-    in object storage, and hold their bytes against the status.
+    """See that the facts of a task that ran elsewhere lie on the machine that gave it: fetch them where the dataset
+    lies in object storage, and hold their bytes against the status.
 
     Returns:
         The same status, or one with a fault where the facts cannot be had.

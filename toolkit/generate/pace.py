@@ -26,6 +26,8 @@ _BELOW = 0.98
 """Pace after an event, as a share of the limit."""
 _LOWEST = 0.2
 """Requests a second that are always tried."""
+_LOWEST_FIRST = 10.0
+"""Requests a second after a first refusal that came before enough was sent to tell anything by."""
 _FEWEST_SENT, _FEWEST_ACCEPTED = 30, 10
 """Requests that a rate is measured on."""
 _SURE_OVER = 1.02
@@ -279,7 +281,8 @@ class Pace:
         cut = None
         if self._cut is None:
             # What a first burst met is a poor measure of what is taken for long, and the only one yet.
-            self.per_s = self.limit = max(1.0, (self._sent - self._refused) / max(1.0, now - self._began))
+            lowest = _LOWEST_FIRST if self._sent < _FEWEST_SENT else 1.0
+            self.per_s = self.limit = max(lowest, (self._sent - self._refused) / max(1.0, now - self._began))
             self._note_cut(mark, now)
         elif self._cut.tells_until(mark):
             cut = self._measure(self._cut, mark)

@@ -123,7 +123,9 @@ def open_shard(dataset: Dataset, shard: LiveShard) -> pq.ParquetFile:
     if shard.schema_version != SCHEMA_VERSION:
         raise ShardError(f"{where}: expected schema version {SCHEMA_VERSION}, found {shard.schema_version}")
     try:
-        file = pq.ParquetFile(source_of(dataset, shard), page_checksum_verification=True)
+        # What is read of an object comes in a few large requests, not in one for each column of each row group.
+        source, remote = source_of(dataset, shard), dataset.place is not None
+        file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=remote)
     except FileNotFoundError:
         raise ShardError(f"{where}: missing; shards.json lists it with {shard.rows} rows") from None
     except (pa.ArrowException, OSError) as error:
