@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +76,8 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path) -> Iterator[str]:
-    """Two nodes with one processor each; their address."""
+def cluster(folder: Path) -> Iterator[Callable[[], str]]:
+    """Two nodes with one processor each. The head is starting; what is given waits for both: their address."""
     address = f"127.0.0.1:{free_port()}"
     ray = str(Path(sys.executable).with_name("ray"))
     common = ["--num-cpus=1", f"--object-store-memory={80 << 20}", "--disable-usage-stats", "--block"]
@@ -85,13 +85,21 @@ def cluster(folder: Path) -> Iterator[str]:
         "--head", "--node-ip-address=127.0.0.1", f"--port={address.partition(':')[2]}", "--include-dashboard=false",
         f"--temp-dir={folder}",
     ]  # fmt: skip
-    nodes = []
+    nodes: list[subprocess.Popen[bytes]] = []
+
+    def start(*words: str) -> None:
+        with (folder / f"node{len(nodes)}.log").open("wb") as log:
+            nodes.append(subprocess.Popen([ray, "start", *common, *words], stdout=log, stderr=log))
+
+    def join() -> str:
+        wait_for_nodes(address, 1)
+        start(f"--address={address}")
+        wait_for_nodes(address, 2)
+        return address
+
     try:
-        for words in (head, [f"--address={address}"]):
-            with (folder / f"node{len(nodes)}.log").open("wb") as log:
-                nodes.append(subprocess.Popen([ray, "start", *common, *words], stdout=log, stderr=log))
-            wait_for_nodes(address, len(nodes))
-        yield address
+        start(*head)
+        yield join
     finally:
         # What they started ends with the namespace of processes that this runs in.
         for node in reversed(nodes):
@@ -188,10 +196,10 @@ def play(root: Path) -> dict[str, Any]:
     begun = time.monotonic()
     files = start_storage()
     upload(files, whole)
-    noted("alone", audited(whole))
-    noted("alone_damaged", audited(damaged))
-    with tempfile.TemporaryDirectory(prefix="rays-") as folder, cluster(Path(folder)) as address:
-        on_ray = ["--engine", "ray", "--ray-address", address]
+    with tempfile.TemporaryDirectory(prefix="rays-") as folder, cluster(Path(folder)) as join:
+        noted("alone", audited(whole))
+        noted("alone_damaged", audited(damaged))
+        on_ray = ["--engine", "ray", "--ray-address", join()]
         killed: list[int] = []
         killer = threading.Thread(target=kill_one, args=[killed])
         killer.start()
