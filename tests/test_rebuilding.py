@@ -201,7 +201,7 @@ def damaged(dataset: Dataset, builder: RowBuilder, **changes: Any) -> None:
     [
         ({"payload": "{}"}, "missing required field"),
         ({"payload": "nonsense"}, "Expecting value"),
-        ({"payload": '{"form":"fax","body":"","status":200}'}, "expected a form of openai, prepared, raw, sglang, found 'fax'"),
+        ({"payload": '{"form":"fax","body":"","status":200}'}, "of openai, prepared, raw, sglang, found 'fax'"),
         ({"payload": '{"form":"openai","body":7,"status":200}'}, "Expected `str`, got `int` - at `$.body`"),
         ({"payload": '{"form":"openai","body":"","status":200,"ids_are":"guess"}'}, "guess"),
         ({"messages": '["x"]'}, "Expected `object`, got `str`"),

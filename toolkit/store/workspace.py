@@ -97,9 +97,7 @@ class Workspace:
         """
         if fault := _name_fault(name):
             raise ConfigError(f"dataset {name[:80]!r}: expected the name of a folder below {self.datasets}, {fault}")
-        return Dataset(
-            name=name, folder=self.datasets / name, reports=self.root / "reports" / name, place=self.place
-        )
+        return Dataset(name=name, folder=self.datasets / name, reports=self.root / "reports" / name, place=self.place)
 
     def find_dataset(self, prefix: str) -> Dataset:
         """The dataset whose folder is called `prefix`, or the only one that begins so.
