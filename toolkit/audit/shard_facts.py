@@ -24,7 +24,7 @@ from toolkit.store.shards import check_shard, open_shard, read_shard
 from toolkit.store.workspace import Dataset
 from toolkit.vocabulary import Vocabulary
 
-UNIT_BYTES = 8 << 20
+UNIT_BYTES = 24 << 20
 """Text and ids of the rows that are measured at once, before compression: what bounds the memory of one worker."""
 
 _UNIT_ROWS = 4_096
