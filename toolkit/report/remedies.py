@@ -24,7 +24,8 @@ _REMEDIES = {
     "count": "hold the text that you stored against what came: it must be whole and unchanged",
     "reasoning_count": "hold the reasoning that you stored against what came: it must be whole and unchanged",
     "tool_json_reserialised": "it writes tool arguments anew: do without its calls, or store arguments as received",
-    "structure": "hold contract and mode against the model that answered",
+    "structure": "open some of its rows: what is wrong there, and where, says whether it is the contract, the mode, the "
+    "tokenizer that wrote the ids, or a rule of the rebuild",
     "text": "hold the ids against the reply that they came with",
     "encoding": "rebuild the rows with this version: tokenproof rebuild",
 }
@@ -48,7 +49,13 @@ def remedies_of(verdict: Verdict) -> Iterator[Step]:
 
 
 def _convention_unknown(verdict: Verdict, group: ProviderSummary) -> str:
-    """More rows where rows are wanting; else what was found instead of one way of counting."""
+    """More rows where rows are wanting; else what was found instead of one way of counting.
+
+    Of one that alters text no count would prove anything, however it counts.
+    """
+    altered = [a for a in verdict.learned.alterations if (a.source, a.provider) == (group.source, group.provider)]
+    if altered:
+        return f"it {clean(altered[0].code, 20)} text, so {_REMEDIES['text_altered']}"
     whys = [
         found.completion.why
         for found in verdict.learned.conventions

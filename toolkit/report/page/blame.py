@@ -73,16 +73,22 @@ class Blame:
     Attributes:
         headline: One sentence; empty where no row is bad.
         suspects: The worst first, at most three.
+        waiting: Sentences about those against whom nothing speaks, but whose rows are too few to prove.
         others: What is said of all that are not named; None where there are none.
         since: Where the bad rows begin; None where they are spread.
+        traits: What those who stand out do to all their text, in words.
         causes: (what is wrong, how many of the rows that were looked at, number of the first one on the page).
+        further_causes: Kinds of fault beside those.
     """
 
     headline: str
     suspects: tuple[Suspect, ...]
+    waiting: tuple[str, ...]
     others: str | None
     since: str | None
+    traits: tuple[str, ...]
     causes: tuple[tuple[str, int, int], ...]
+    further_causes: int
     looked_at: int
 
 
@@ -94,6 +100,8 @@ class _Share:
     name: str
     bad: int
     rows: int
+    waiting: bool = False
+    """Nothing is wrong with its rows but that too few tell how it counts."""
 
 
 def blame_of(
@@ -110,17 +118,23 @@ def blame_of(
         distributions: Where there are facts.
         views: The failing rows of the page, in its order.
     """
-    shares = _shares_of(verdict, distributions)
+    everyone = _shares_of(verdict, distributions)
+    waiting = [one for one in everyone if one.waiting and one.bad and len(everyone) > 1]
+    shares = [one for one in everyone if one not in waiting]
     bad = sorted((one for one in shares if one.bad), key=lambda one: (-one.bad, one.name))
     guilty = [one for one in bad if _is_guilty(one, shares)]
     named = (guilty or (bad if len(shares) <= _NAMED else []))[:_NAMED]
     rest = [one for one in shares if one not in named]
+    causes = list(_causes(views, closing_ids(verdict)))
     return Blame(
         headline=_headline(shares, bad, guilty),
         suspects=tuple(_suspect(one, one in guilty, odd) for one in named),
+        waiting=tuple(_waits(one) for one in waiting[:_NAMED]),
         others=_others(rest, all_of_them=not named) if bad and rest else None,
         since=_since(distributions) if bad else None,
-        causes=tuple(_causes(views, closing_ids(verdict))),
+        traits=tuple(_traits(guilty, odd)),
+        causes=tuple(causes[:_CAUSES]),
+        further_causes=len(causes[_CAUSES:]),
         looked_at=sum(not closing_ids(verdict).isdisjoint(view.reasons) for view in views),
     )
 
@@ -134,9 +148,23 @@ def _shares_of(verdict: Verdict, distributions: Distributions | None) -> list[_S
             group_name(group),
             counted.get((group.source, group.provider), 0) if whole else group.quarantined,
             group.rows,
+            waiting=set(group.evidence_reasons) == {"convention_unknown"},
         )
         for group in verdict.providers
     ]
+
+
+def _waits(one: _Share) -> str:
+    told = f"{one.name}: nothing speaks against its {quantity(one.rows, 'row')}"
+    return f"{told}, but it is not known how it counts ids, so {number(one.bad)} are not proved"
+
+
+def _traits(guilty: Sequence[_Share], odd: Mapping[Who, Sequence[Oddity]]) -> Iterator[str]:
+    """What is said of all the text of those who stand out, before what single rows show."""
+    for one in guilty[:_NAMED]:
+        for oddity in odd.get(one.who, ()):
+            if oddity.measure == "alters text":
+                yield f"{one.name}: {oddity.says}"
 
 
 def _is_guilty(one: _Share, shares: Sequence[_Share]) -> bool:
@@ -201,7 +229,7 @@ def _share(slices: Sequence[Slice]) -> float:
 
 
 def _causes(views: Sequence[TokenView], closing: Collection[str]) -> Iterator[tuple[str, int, int]]:
-    """What the rows that close the gate show, the most frequent first."""
+    """What the rows that close the gate show, all kinds, the most frequent first."""
     first: dict[str, tuple[str, int]] = {}
     counts: Counter[str] = Counter()
     for place, view in enumerate(views):
@@ -210,5 +238,5 @@ def _causes(views: Sequence[TokenView], closing: Collection[str]) -> Iterator[tu
             counts[fault.code] += 1
             says = fault.says.split(": ", 1)[-1] if fault.says.startswith("call ") else fault.says
             first.setdefault(fault.code, (clean(says, 200), place))
-    for code, rows in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_CAUSES]:
+    for code, rows in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         yield (first[code][0], rows, first[code][1])
