@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ import pytest
 
 from tests.rows import add_dataset, row
 from toolkit.audit.gather import gather
-from toolkit.audit.held_facts import SAMPLED_ROWS_PER_SHARD, carried_fault, choose_rows, sample_fault
+from toolkit.audit.held_facts import SAMPLED_IDS, SAMPLED_ROWS_PER_SHARD, carried_fault, choose_rows, sample_fault
 from toolkit.audit.measure import measure
+from toolkit.audit.shard_facts import ShardStatus, ShardTask
+from toolkit.audit.spread import LocalExecutor
 from toolkit.records import LiveShard
 from toolkit.store.files import sha256_of
 from toolkit.store.shards import read_live
@@ -63,6 +66,38 @@ def test_a_large_sample_is_drawn_from_all_row_groups(large: tuple[Dataset, LiveS
     positions = positions_of(large, count, "a")
     assert len(positions) == min(count, ROWS)
     assert {position // 50 for position in positions} == {0, 1, 2, 3}
+
+
+def test_a_sample_is_bounded_by_ids_but_never_below_a_number_of_rows(large: tuple[Dataset, LiveShard]) -> None:
+    dataset, shard = large
+    held = sum(len(ids) for ids in pq.read_table(dataset.folder / shard.path)["output_ids"].to_pylist())
+
+    def chosen(max_ids: int | None) -> int:
+        return len(choose_rows(dataset, shard, 180, "a", max_ids=max_ids)[1])
+
+    assert chosen(None) == chosen(held) == 180
+    assert chosen(held // 2) == ROWS // 2
+    assert chosen(1) == SAMPLED_ROWS_PER_SHARD
+
+
+def test_a_small_dataset_is_measured_again_in_full_however_its_rows_are_spread(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    bench = make_bench(tmp_path, vocabulary, rows=300)
+    shards = read_live(bench.dataset).shards
+    asked: list[ShardTask] = []
+
+    class Asked(LocalExecutor):
+        def run(self, tasks: Sequence[ShardTask]) -> Generator[ShardStatus, None, None]:
+            asked.extend(tasks)
+            return super().run(tasks)
+
+    unequal = [replace(shards[0], rows=290), replace(shards[1], rows=10)]
+    for sampled, rows, ids in ((300, [290, 10], None), (299, [150, 150], SAMPLED_IDS // 2)):
+        asked.clear()
+        executor = Asked(bench.load)
+        gather(bench.dataset, unequal, bench.contract, bench.load, seed="", sampled_rows=sampled, executor=executor)
+        assert [(task.sampled_rows, task.sampled_ids) for task in asked] == [(n, ids) for n in rows]
 
 
 def facts_of(bench: Bench) -> tuple[pa.Table, pa.Table, str]:

@@ -178,8 +178,11 @@ def test_a_refused_merge_is_told_too(root: Path, run: Command, monkeypatch: pyte
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     done = run("merge", "B4", "-o", str(root / "train"), root=root)
     assert done.code == 1
-    assert "::error title=B4%3A not merged::" in done.err
+    lines = [line for line in done.err.splitlines() if line.startswith("::error title=B4%3A not merged::")]
+    assert lines
+    assert len(set(lines)) == len(lines), "each reason is told once"
     assert summary.read_text(encoding="utf-8").startswith("## ⛔ `B4`: not merged\n")
+    assert summary.read_text(encoding="utf-8").count("not merged") == 1
 
 
 def test_a_summary_never_grows_beyond_what_github_takes(

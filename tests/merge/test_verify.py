@@ -101,6 +101,35 @@ def test_every_byte_of_every_file_counts(root: Path, kimi: Contract) -> None:
     assert found_in(root, kimi).faults == ()
 
 
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (
+            lambda m: replace(m, totals=replace(m.totals, rows=m.totals.rows + 1, dropped={"quarantined": 1})),
+            "datasets: the counts do not add up: expected 101 rows, found 100",
+        ),
+        (
+            lambda m: replace(m, inputs=(replace(m.inputs[0], rows=77), m.inputs[1])),
+            "dataset B3: the counts do not add up: expected 77 rows, found 50 written and 0 left out",
+        ),
+        (lambda m: replace(m, proof=None), "the manifest holds no proof of the rows that were written"),
+        (
+            lambda m: replace(
+                m, proof=replace(m.proof, results=tuple(replace(r, success=False) for r in m.proof.results))
+            ),
+            "the manifest's own proof says that ",
+        ),
+    ],
+)
+def test_what_a_manifest_says_of_itself_adds_up(
+    root: Path, kimi: Contract, change: Callable[[Manifest], Manifest], fault: str
+) -> None:
+    write_manifest(root / "train", change(read_manifest(root / "train")))
+    faults = found_in(root, kimi).faults
+    assert faults
+    assert all(found.startswith(fault) for found in faults)
+
+
 def test_files_that_are_missing_or_not_named(root: Path, kimi: Contract) -> None:
     (root / "train/validation/part-00000.parquet").rename(root / "train/shards/part-00001.parquet")
     one, two = found_in(root, kimi).faults

@@ -11,7 +11,7 @@ import pytest
 from pyarrow.fs import S3FileSystem
 
 from toolkit.errors import ConfigError, StoreError, UnreachableError
-from toolkit.store.remote import Bucket, Place, Use, fetched, is_remote, place_of
+from toolkit.store.remote import Bucket, Place, Use, fetched, is_remote, place_of, shown_root
 
 moto_server = pytest.importorskip("moto.server")
 PLACE = Place("proofs", "team/w")
@@ -73,6 +73,39 @@ def test_places() -> None:
     assert place_of(Path("s3://proofs/team/w/")) == PLACE == place_of("s3://proofs/team/w")
     assert str(place_of("s3://proofs")) == "s3://proofs"
     assert (is_remote(Path("s3://proofs")), is_remote(Path("s3"))) == (True, False)
+
+
+def test_keys_in_a_root_are_not_repeated() -> None:
+    with pytest.raises(ConfigError, match=r"^--root s3:/\*\*\*@bucket/x: expected s3://BUCKET") as refused:
+        place_of(Path("s3://AKIAKEY:SECRET@bucket/x"))
+    assert "AKIAKEY" not in str(refused.value)
+    assert shown_root("s3://AKIAKEY:SEC/RET@bucket/x") == "s3://***@bucket/x"
+    assert shown_root("/home/me@work") == "/home/me@work"
+
+
+def test_an_endpoint_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "ftp://user:word@127.0.0.1:1")
+    with pytest.raises(ConfigError, match="AWS_ENDPOINT_URL: expected") as refused:
+        Bucket(PLACE)
+    assert "word" not in str(refused.value)
+
+
+def test_only_reports_are_withdrawn(workspace: Any) -> None:
+    put(workspace, "expectations/verdict.json", b"a suite")
+    put(workspace, "datasets/B3/summary.md", b"notes")
+    with fetched(PLACE, ["B3"], use=Use.AUDIT):
+        pass
+    names = stored(workspace)
+    assert (names["expectations/verdict.json"], names["datasets/B3/summary.md"]) == (b"a suite", b"notes")
+
+
+def test_nothing_is_fetched_to_a_place_outside_of_the_folder(files: Any, tmp_path: Path) -> None:
+    put(files, "own.txt", b"x")
+    for name in ("../own.txt", "a/../../own.txt", "/own.txt"):
+        with pytest.raises(StoreError, match="expected a name that a file can have"):
+            Bucket(PLACE).fetch_all([name], tmp_path / "in")
+        with pytest.raises(StoreError, match="expected a name that a file can have"):
+            Bucket(PLACE).fetch(name, tmp_path / "in")
 
 
 @pytest.mark.parametrize("root", ["s3://", "s3://A", "s3://x/../y", "s3://proofs/a//b", "s3://pro\nofs/a"])

@@ -135,7 +135,7 @@ def _structure(row: Mapping[str, Any], facts: Mapping[str, Any], vocabulary: Voc
     found = _spelled(ids[place.at], vocabulary) if place.at < len(ids) else "the end of the ids"
     if code == "ids_shifted" and place.at < len(ids):
         meant = shift_of(ids[place.at], vocabulary.contract)
-        says = "the special ids are numbered as a tokenizer numbers them that closes the gaps between them"
+        says = "a wrong tokenizer: it numbers the special ids without the gaps that this vocabulary has between them"
         expected = None if meant is None else _spelled(meant, vocabulary)
     return Fault(code=code, says=says, part=Part.OUTPUT, at=place.at, expected=expected, found=found)
 

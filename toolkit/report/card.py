@@ -229,7 +229,7 @@ def _proof(manifest: Manifest) -> Iterator[str]:
         suite, held = manifest.proof.suite, sum(result.success for result in manifest.proof.results)
         name = code(f"{clean(suite.name, NAME_LIMIT)} {fingerprint(suite.sha256)}")
         yield (
-            f"The written rows were read again and held against suite {name}: {number(held)} of "
+            f"The rows were measured as they were written, and held against suite {name}: {number(held)} of "
             f"{quantity(len(manifest.proof.results), 'expectation')} hold."
         )
 

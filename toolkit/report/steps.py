@@ -89,10 +89,10 @@ def _mend(verdict: Verdict) -> list[Step]:
     if broken := [result for result in closing if result.error is not None]:
         steps.append(Step(f"correct the suite: {_names(broken)} could not be evaluated"))
     if failing := [result for result in closing if result.error is None]:
-        rows = "; quarantine.parquet lists all of them" if any(result.scope == "row" for result in failing) else ""
-        steps.append(Step(f"look at what fails {_names(failing)}{rows}; mend the cause where the rows come from"))
         if any(result.kwargs.get("column") == "evidence" for result in failing):
             steps += remedies_of(verdict)
+        rows = "; quarantine.parquet lists all of them" if any(result.scope == "row" for result in failing) else ""
+        steps.append(Step(f"look at what fails {_names(failing)}{rows}; mend the cause where the rows come from"))
     if quarantine_too_large(verdict):
         steps.append(Step("find out why so many rows are in quarantine: its reasons are counted below"))
     return steps
