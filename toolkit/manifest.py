@@ -143,7 +143,7 @@ class Manifest:
         mix: The options, those of datasets that took no part left out.
         outputs: Files of the train side, in the order of their rows.
         validation_outputs: Files of the validation side; empty where none was asked for.
-        proof: None only until the rows were read again.
+        proof: None only until the rows were held against the suite.
     """
 
     tool_version: str
@@ -175,7 +175,8 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a train set.
 
     Raises:
-        StoreError: missing, not a manifest of ours, or of another version.
+        StoreError: missing, not a manifest of ours, of another version, or it names a file twice or one
+            that lies elsewhere.
     """
     path = folder / MANIFEST_NAME
     content = read_bytes(path)
@@ -186,7 +187,11 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = msgspec.json.decode(content, type=Manifest)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise StoreError(f"{path}: expected a manifest: {error}") from None
+    named: set[str] = set()
     for output in (*manifest.outputs, *manifest.validation_outputs):
+        if output.path in named:
+            raise StoreError(f"{path}: expected each file once, found {output.path!r} twice")
+        named.add(output.path)
         if not _OUTPUT_PATH.fullmatch(output.path):
             raise StoreError(f"{path}: expected files of {SHARDS_NAME}/ and {VALIDATION_NAME}/, found {output.path!r}")
     return manifest
@@ -209,6 +214,9 @@ def check_sums(manifest: Manifest) -> None:
                 f"{name}: the counts do not add up: expected {rows} rows, "
                 f"found {written} written and {left_out} left out"
             )
+    read = sum(i.rows for i in manifest.inputs)
+    if read != totals.rows:
+        raise StoreError(f"datasets: the counts do not add up: expected {totals.rows} rows, found {read}")
     for name, found in (
         ("datasets", sum(i.written for i in manifest.inputs)),
         ("sources", sum(s.rows for s in manifest.sources)),

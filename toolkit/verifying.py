@@ -24,7 +24,7 @@ from toolkit.audit.suite import Suite
 from toolkit.columns import TRAIN_FACTS_SCHEMA, TRAIN_SCHEMA
 from toolkit.contract import Contract
 from toolkit.errors import GateClosed, StoreError
-from toolkit.manifest import SHARDS_NAME, Manifest, OutputFile, Proof, Proved, SuiteInput, foreign_files
+from toolkit.manifest import SHARDS_NAME, Manifest, OutputFile, Proof, Proved, SuiteInput, check_sums, foreign_files
 from toolkit.masks import mask_form
 from toolkit.mix import MergeSettings
 from toolkit.records import ExpectationResult, Severity
@@ -145,6 +145,7 @@ def examine(
     faults = [
         f"{path}: lies in the train set, but the manifest does not name it" for path in foreign_files(folder, manifest)
     ]
+    own = tuple(_own_faults(manifest))
     measuring = measuring_of(contract, manifest.mix, split=bool(manifest.validation_outputs))
     parts: list[MeasuredPart] = []
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -157,8 +158,9 @@ def examine(
                 parts.append(part)
     faults += _strangers(parts, manifest)
     if faults or not parts:
-        return Found(faults=tuple(faults) or ("the manifest names no file",), results=())
-    return judge(parts, manifest, suite)
+        return Found(faults=(*own, *(faults or ["the manifest names no file"])), results=())
+    found = judge(parts, manifest, suite)
+    return replace(found, faults=(*own, *found.faults))
 
 
 def judge(parts: Sequence[MeasuredPart], manifest: Manifest, suite: Suite) -> Found:
@@ -176,6 +178,20 @@ def judge(parts: Sequence[MeasuredPart], manifest: Manifest, suite: Suite) -> Fo
         place = TRAIN_FACTS_SCHEMA.get_field_index("prompt_on_both_sides")
         facts = facts.set_column(place, TRAIN_FACTS_SCHEMA.field(place), pa.array(both))
     return Found(faults=tuple(faults), results=evaluate(suite, facts).results)
+
+
+def _own_faults(manifest: Manifest) -> Iterator[str]:
+    """What of a manifest does not follow from the rest of it."""
+    try:
+        check_sums(manifest)
+    except StoreError as error:
+        yield str(error)
+    if manifest.proof is None:
+        yield "the manifest holds no proof of the rows that were written"
+        return
+    for result in manifest.proof.results:
+        if result.severity is Severity.CRITICAL and not result.success:
+            yield f"the manifest's own proof says that {result.id} does not hold"
 
 
 # --- one file -----------------------------------------------------------------------------------------

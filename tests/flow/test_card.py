@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ import yaml
 from tests.report.test_card import manifest
 from toolkit.cli import main
 from toolkit.columns import TRAIN_SCHEMA
-from toolkit.manifest import OutputFile, write_manifest
+from toolkit.manifest import OutputFile, read_manifest, write_manifest
+from toolkit.store.files import sha256_of
 
 from .workspace import Outcome
 
@@ -30,7 +32,7 @@ def train_set(tmp_path: Path) -> Path:
     (folder / "shards").mkdir(parents=True)
     row = {field.name: _VALUES[field.type] for field in TRAIN_SCHEMA}
     pq.write_table(pa.Table.from_pylist([row] * ROWS, schema=TRAIN_SCHEMA), folder / FILE)
-    write_manifest(folder, manifest(outputs=(OutputFile(path=FILE, sha256="aa" * 32, rows=ROWS),)))
+    write_manifest(folder, manifest(outputs=(OutputFile(path=FILE, sha256=sha256_of(folder / FILE), rows=ROWS),)))
     return folder
 
 
@@ -65,7 +67,14 @@ def test_it_is_printed_or_written_once(train_set: Path, tmp_path: Path, card: Ca
 
 
 def test_a_train_set_that_is_not_whole_gets_none(train_set: Path, tmp_path: Path, card: Callable[..., Outcome]) -> None:
-    pq.write_table(pq.read_table(train_set / FILE).slice(1), train_set / FILE)
+    other = pq.read_table(train_set / FILE).set_column(0, "id", pa.array(["y"] * ROWS))
+    pq.write_table(other, train_set / FILE)
+    done = card(train_set)
+    assert done.code == 3
+    assert "expected the bytes that the manifest states" in done.err
+    pq.write_table(other.slice(1), train_set / FILE)
+    changed = OutputFile(path=FILE, sha256=sha256_of(train_set / FILE), rows=ROWS)
+    write_manifest(train_set, replace(read_manifest(train_set), outputs=(changed,)))
     done = card(train_set)
     assert done.code == 3
     assert "expected 3 rows as the manifest says, found 2" in done.err

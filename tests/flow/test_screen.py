@@ -63,6 +63,18 @@ def test_rows_that_hold_an_evaluation_question(run: Command, root: Path) -> None
     assert run(*words, "--fail-above", "0.1", root=root).code == 1
 
 
+def test_a_limit_is_not_kept_by_rows_that_nobody_could_compare(
+    run: Command, tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    write_prompts(tmp_path, "B3", 1)
+    lines = write_lines(tmp_path / "answers.jsonl", [batch_line(vocabulary, 0)])
+    assert run("import", "B3", str(lines), root=tmp_path).code == 0
+    words = ("screen", "B3", "--near-duplicates")
+    assert run(*words, root=tmp_path).code == 0
+    outcome = run(*words, "--fail-above", "0.1", root=tmp_path)
+    assert (outcome.code, "0 of 0 rows" in outcome.out) == (3, True)
+
+
 def test_an_earlier_list_does_not_outlive_its_rows(run: Command, root: Path) -> None:
     (found,) = json.loads(run("screen", "B3", "--near-duplicates", "--format", "json", root=root).out)["screens"]
     (root / "datasets" / "B3" / "shards" / "part-00000.parquet").unlink()

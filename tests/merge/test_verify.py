@@ -127,7 +127,7 @@ def test_what_a_manifest_says_of_itself_adds_up(
     write_manifest(root / "train", change(read_manifest(root / "train")))
     faults = found_in(root, kimi).faults
     assert faults
-    assert all(found.startswith(fault) for found in faults)
+    assert all(one.startswith(fault) for one in faults)
 
 
 def test_files_that_are_missing_or_not_named(root: Path, kimi: Contract) -> None:
@@ -209,6 +209,13 @@ def test_a_shard_that_was_added_or_taken_away(root: Path) -> None:
         "B3: shards/part-00009.parquet: was added since the merge",
         "B3: shards/part-00000.parquet: was merged, and is not listed in shards.json any more",
     ]
+
+
+def test_a_manifest_that_names_a_file_twice(root: Path) -> None:
+    manifest = read_manifest(root / "train")
+    write_manifest(root / "train", replace(manifest, outputs=manifest.outputs * 2))
+    with pytest.raises(StoreError, match=r"expected each file once, found 'shards/part-00000.parquet' twice"):
+        read_manifest(root / "train")
 
 
 def test_a_manifest_that_names_files_elsewhere(root: Path) -> None:

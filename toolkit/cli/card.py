@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toolkit.cli.app import Form, Format, Root, app, print_json, say, write_text
 from toolkit.cli.places import workspace_of
 from toolkit.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from toolkit.manifest import OutputFile
 
 
 @app.command()
@@ -35,7 +38,7 @@ def card(
     text = render_card(
         manifest,
         manifest_sha256=sha256_of(folder / MANIFEST_NAME),
-        sizes={file.path: _uncompressed(folder / file.path, file.rows) for file in files},
+        sizes={file.path: _uncompressed(folder / file.path, file) for file in files},
     )
     if output is None:
         if form is Form.JSON:
@@ -52,24 +55,30 @@ def card(
         say(f"dataset card: {output}; state the license in its first lines")
 
 
-def _uncompressed(path: Path, rows: int) -> int:
+def _uncompressed(path: Path, file: OutputFile) -> int:
     """Bytes of a Parquet file's columns without compression, from its footer.
 
     Raises:
-        StoreError: it cannot be read, or has another number of rows than the manifest says.
+        StoreError: it cannot be read, or has other bytes or another number of rows than the manifest says.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from toolkit.store.files import open_regular, unreadable
+    from toolkit.store.files import open_regular, sha256_of, unreadable
 
+    # What the card says of the rows is true of these bytes alone.
+    if (sha256 := sha256_of(path)) != file.sha256:
+        raise StoreError(
+            f"{path}: expected the bytes that the manifest states (sha256 {file.sha256[:16]}…), found others "
+            f"({sha256[:16]}…)"
+        )
     try:
-        with open_regular(path) as file:
-            found = pq.ParquetFile(file).metadata
+        with open_regular(path) as opened:
+            found = pq.ParquetFile(opened).metadata
     except OSError as error:
         raise unreadable(path, error) from None
     except pa.ArrowException as error:
         raise StoreError(f"{path}: expected a file of the train set: {str(error).splitlines()[0][:200]}") from None
-    if found.num_rows != rows:
-        raise StoreError(f"{path}: expected {rows:,} rows as the manifest says, found {found.num_rows:,}")
+    if found.num_rows != file.rows:
+        raise StoreError(f"{path}: expected {file.rows:,} rows as the manifest says, found {found.num_rows:,}")
     return sum(int(found.row_group(number).total_byte_size) for number in range(found.num_row_groups))

@@ -174,8 +174,6 @@ def _open_all(
             else:
                 gates.append(found)
     if closed:
-        for refused in closed:
-            show_refusal_on_github(refused)
         _refuse(closed, form)
     return gates, contradicted
 

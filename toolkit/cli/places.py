@@ -24,11 +24,11 @@ def workspace_of(root: Path) -> Workspace:
         ConfigError: it is no folder.
     """
     from toolkit.errors import ConfigError
-    from toolkit.store.remote import is_remote
+    from toolkit.store.remote import is_remote, shown_root
     from toolkit.store.workspace import Workspace
 
     if is_remote(root):
-        raise ConfigError(f"--root {str(root)[:200]}: expected a local folder: this command works on nothing else")
+        raise ConfigError(f"--root {shown_root(root)}: expected a local folder: this command works on nothing else")
     try:
         if root.is_dir():
             return Workspace(root)

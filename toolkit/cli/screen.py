@@ -10,7 +10,7 @@ import typer
 
 from toolkit.cli.app import DatasetName, Form, Format, Root, app, counting, print_json, say
 from toolkit.cli.places import workspace_of
-from toolkit.errors import EXIT_GATE_CLOSED, EXIT_PASSED, UsageError
+from toolkit.errors import EXIT_GATE_CLOSED, EXIT_INCOMPLETE, EXIT_PASSED, UsageError
 
 if TYPE_CHECKING:
     from toolkit.screening import Screened
@@ -32,7 +32,10 @@ def screen(
         typer.Option(help="Look for 13 words in a row of these prompts, JSON lines or text; may be repeated."),
     ] = None,
     fail_above: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Exit 1 where a larger share of rows is found than this.")
+        float | None,
+        typer.Option(
+            min=0, max=1, help="Exit 1 where a larger share of rows is found than this; 3 where none could be compared."
+        ),
     ] = None,
     form: Format = Form.TEXT,
 ) -> None:
@@ -57,8 +60,14 @@ def screen(
     else:
         for line in _lines(dataset, found):
             say(line)
-    above = fail_above is not None and any(one.share > fail_above for one in found)
-    raise typer.Exit(EXIT_GATE_CLOSED if above else EXIT_PASSED)
+    raise typer.Exit(EXIT_PASSED if fail_above is None else _code_of(found, fail_above))
+
+
+def _code_of(found: list[Screened], limit: float) -> int:
+    """The exit code where a limit was given; a screening that had no row to compare keeps none."""
+    if any(one.share > limit for one in found):
+        return EXIT_GATE_CLOSED
+    return EXIT_PASSED if all(one.compared for one in found) else EXIT_INCOMPLETE
 
 
 def _as_json(screened: Screened) -> dict[str, object]:

@@ -26,6 +26,8 @@ from toolkit.store.workspace import choose_name
 _ROOT = re.compile(r"s3:/{1,2}([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", re.DOTALL)
 """A path of the system makes one slash of two."""
 
+_KEYS = re.compile(r"(s3:/{1,2}).*@", re.DOTALL)
+
 _CONNECTIONS = 8
 _ATTEMPTS = 5
 _CHUNK = 8 << 20
@@ -73,8 +75,14 @@ def place_of(root: str | Path) -> Place:
     found = _ROOT.fullmatch(str(root))
     prefix = (found[2] or "").strip("/") if found else ""
     if found is None or not all(_is_name(part) for part in prefix.split("/") if prefix):
-        raise ConfigError(f"--root {str(root)[:200]}: expected s3://BUCKET or s3://BUCKET/FOLDER")
+        raise ConfigError(f"--root {shown_root(root)}: expected s3://BUCKET or s3://BUCKET/FOLDER")
     return Place(found[1], prefix)
+
+
+def shown_root(root: str | Path) -> str:
+    """A root as messages name it: other tools take keys before an @ in it, which are nobody's to read."""
+    text = str(root)
+    return _KEYS.sub(r"\1***@", text)[:200] if is_remote(text) else text[:200]
 
 
 @contextmanager
@@ -106,7 +114,8 @@ def fetched(place: Place, datasets: Collection[str] | None, *, use: Use, shards:
             (root / "datasets" / name).mkdir(parents=True, exist_ok=True)
         (root / "datasets").mkdir(exist_ok=True)
         if use is Use.AUDIT:
-            withdrawn = [name for name in before if Path(name).name in (_VERDICT, *REPORT_NAMES)]
+            own = (name for name in before if name.startswith("reports/"))
+            withdrawn = [name for name in own if Path(name).name in (_VERDICT, *REPORT_NAMES)]
             bucket.remove(withdrawn)
             before = {name: stamp for name, stamp in before.items() if name not in withdrawn}
         try:
@@ -135,6 +144,8 @@ class Bucket:
         """`names` with what is listed of each: `size` in bytes, `mtime_ns`."""
         from pyarrow.fs import FileSelector, FileType
 
+        if below:
+            self._check_name(below)
         with self._faults(below, "be listed"):
             info = self._files.get_file_info(self._path(below))
             if info.type == FileType.File:
@@ -143,9 +154,12 @@ class Bucket:
         start = len(self._path("").rstrip("/")) + 1
         infos = {file.path[start:]: file for file in found if file.type == FileType.File}
         for name in infos:
-            if not all(_is_name(part) for part in name.split("/")):
-                raise StoreError(f"{self.place}: {name[:200]!r}: expected a name that a file can have")
+            self._check_name(name)
         return infos
+
+    def _check_name(self, name: str) -> None:
+        if not all(_is_name(part) for part in name.split("/")):
+            raise StoreError(f"{self.place}: {name[:200]!r}: expected a name that a file can have")
 
     def check(self) -> None:
         """See that the bucket is there.
@@ -194,6 +208,7 @@ class Bucket:
         """
         from pyarrow.fs import FileType
 
+        self._check_name(name)
         with self._faults(name, "be fetched"):
             found = self._files.get_file_info(self._path(name))
         if found.type != FileType.File:
@@ -310,6 +325,9 @@ def _connect() -> Any:
     """The storage service that the environment names; transient errors are tried again by the client itself.
 
     `pyarrow` does not read the variables for an endpoint by itself.
+
+    Raises:
+        ConfigError: the environment names an endpoint that is none.
     """
     from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
@@ -317,6 +335,9 @@ def _connect() -> Any:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if endpoint:
         scheme, _, host = endpoint.rpartition("://")
+        if scheme not in ("", "http", "https") or not host:
+            # Not repeated: it may hold a password.
+            raise ConfigError("AWS_ENDPOINT_URL: expected http://HOST:PORT or https://HOST, found another scheme")
         options |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region or endpoint:
