@@ -42,6 +42,8 @@ def _faults(workspace: Workspace, merged: DatasetInput) -> Iterator[str]:
     yield from _changed(dataset.quarantine, merged.quarantine_sha256, "the quarantine that it was merged by")
     if merged.prompts_sha256 is not None:
         yield from _changed(dataset.prompts, merged.prompts_sha256, "the prompts that it was merged with")
+    elif stands(dataset.prompts):
+        yield f"{dataset.prompts.name}: was added since the merge"
     try:
         verdict = read_verdict(dataset.verdict)
         if not (verdict.passed and verdict.complete):

@@ -28,11 +28,20 @@ END_THINK, TERMINAL = 163607, 163586
 
 def texts(**changes: Any) -> dict[str, Any]:
     messages = json.dumps([{"role": "user", "content": "Hi"}])
-    return {"messages": messages, "tools": None, "reasoning": " so", "content": " yes", "tool_calls": None} | changes
+    return {
+        "messages": messages, "tools": None, "reasoning": " so", "content": " yes", "tool_calls": None,
+        "finish_reason": "stop",
+    } | changes  # fmt: skip
 
 
 CALLS = '[{"id":"functions.f:0","name":"f","arguments":"{\\"a\\":  1}"}]'
 TOOLS = '[{"type":"function","function":{"name":"f"}}]'
+
+
+@pytest.mark.parametrize("calls", ["[1]", "{}", "nonsense"])
+def test_calls_that_are_none_are_a_reason_and_no_crash(calls: str) -> None:
+    with pytest.raises(NotExpressibleError, match="not_json"):
+        conversation_of(Target.MODEL_OPTIMIZER, "x", texts(tool_calls=calls))
 
 
 def test_model_optimizer_gets_chat_messages_with_arguments_as_received() -> None:
@@ -66,6 +75,10 @@ def test_eagle_gets_strict_turns_with_the_thoughts_in_the_text() -> None:
     [
         ({"messages": None}, "no_messages"),
         ({"content": None, "reasoning": None}, "no_text"),
+        ({"finish_reason": "length"}, "cut"),
+        ({"messages": "{}"}, "not_json"),
+        ({"messages": "[1]"}, "not_json"),
+        ({"messages": "["}, "not_json"),
         ({"tools": TOOLS}, "tools"),
         ({"messages": '[{"role":"system","content":"Be brief"},{"role":"user","content":"Hi"}]'}, "role"),
         ({"messages": '[{"role":"user","content":"Hi"},{"role":"user","content":"Hi"}]'}, "not_alternating"),

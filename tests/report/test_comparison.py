@@ -155,11 +155,18 @@ def test_a_suite_that_allows_more_quarantine_is_worse() -> None:
     assert one(loose, strict, About.GATE, "suite default").direction is Direction.CHANGED
 
 
-def test_an_expectation_that_looks_at_no_row_any_more_is_not_better() -> None:
-    found = compare(
-        with_suite(result("e", unexpected_count=1)), with_suite(result("e", element_count=0, unexpected_count=0))
-    )
+def test_an_expectation_that_looks_at_no_row_any_more_is_worse() -> None:
+    before, after = result("e", unexpected_count=1), result("e", element_count=0, unexpected_count=0)
+    found = compare(with_suite(before), with_suite(after))
     assert found.better == ()
+    assert [change.measure for change in found.worse] == ["rows looked at"]
+
+
+def test_what_is_not_known_any_more_is_no_better() -> None:
+    known = passing_verdict(accounting=replace(passing_verdict().accounting, unanswered=5))
+    unknown = passing_verdict(accounting=replace(passing_verdict().accounting, unanswered=None))
+    assert one(known, unknown, About.ROWS, "unanswered").direction is Direction.WORSE
+    assert one(unknown, known, About.ROWS, "unanswered").direction is Direction.CHANGED
 
 
 def test_two_suites_of_one_name_are_two() -> None:

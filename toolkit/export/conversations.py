@@ -24,6 +24,9 @@ EAGLE_SYSTEM = (
 )
 """What EAGLE puts before every conversation: part of what it trains on, so it is needed to foresee its ids."""
 
+_CUT = ("length", "max_tokens")
+"""Finish reasons of answers that were cut, in the words of the servers."""
+
 _EAGLE_ROLES = {"user": "human", "assistant": "gpt"}
 
 
@@ -54,24 +57,42 @@ def conversation_of(target: Target, name: str, texts: Mapping[str, Any]) -> Conv
     Args:
         target: `eagle` or `model-optimizer`.
         name: The row's id.
-        texts: Its columns messages, tools, reasoning, content and tool_calls.
+        texts: Its columns messages, tools, reasoning, content, tool_calls and finish_reason.
 
     Raises:
-        NotExpressibleError: `no_messages`, `no_text`, and for EAGLE `tools`, `role` (one that it does not know),
+        NotExpressibleError: `no_messages`, `no_text`, `cut` (the tool's template would close an answer that was not
+            finished), `not_json` (what stands there is no list of messages or calls), and for EAGLE `tools`, `role` (one that it does not know),
             `not_alternating`, `not_plain_text`.
     """
     if texts["messages"] is None:
         raise NotExpressibleError("no_messages")
     if texts["content"] is None and texts["reasoning"] is None and texts["tool_calls"] is None:
         raise NotExpressibleError("no_text")
-    history: list[dict[str, Json]] = json.loads(texts["messages"])
+    if (texts["finish_reason"] or "").lower() in _CUT:
+        raise NotExpressibleError("cut")
+    history = _objects(texts["messages"])
     if target is Target.EAGLE:
         return _for_eagle(name, history, texts)
     messages = [*history, _answer(texts)]
     line: dict[str, Json] = {"conversation_id": name, "messages": messages}
     if texts["tools"] is not None:
-        line["tools"] = json.loads(texts["tools"])
+        line["tools"] = _objects(texts["tools"])
     return Conversation(line, messages)
+
+
+def _objects(text: str) -> list[dict[str, Any]]:
+    """A list of objects in JSON.
+
+    Raises:
+        NotExpressibleError: `not_json`.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise NotExpressibleError("not_json") from None
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise NotExpressibleError("not_json")
+    return value
 
 
 def _answer(texts: Mapping[str, Any]) -> dict[str, Json]:
@@ -82,11 +103,11 @@ def _answer(texts: Mapping[str, Any]) -> dict[str, Json]:
     if texts["tool_calls"] is not None:
         answer["tool_calls"] = [
             {
-                "id": call["id"],
+                "id": call.get("id"),
                 "type": "function",
-                "function": {"name": call["name"], "arguments": call["arguments"]},
+                "function": {"name": call.get("name"), "arguments": call.get("arguments")},
             }
-            for call in json.loads(texts["tool_calls"])
+            for call in _objects(texts["tool_calls"])
         ]
     return answer
 

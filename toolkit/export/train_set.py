@@ -21,7 +21,7 @@ from toolkit.manifest import MANIFEST_NAME, Manifest, OutputFile, read_manifest
 from toolkit.store.files import open_regular, sha256_of, unreadable
 
 _READ = ["id", "input_ids", "loss_mask", "prompt_len", "seq_len", "n_supervised", "mode"]
-_TEXTS = ["messages", "tools", "reasoning", "content", "tool_calls"]
+_TEXTS = ["messages", "tools", "reasoning", "content", "tool_calls", "finish_reason"]
 _BLOCK = 1 << 20
 
 

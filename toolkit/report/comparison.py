@@ -157,8 +157,14 @@ def _rows(before: Verdict, after: Verdict, tolerance: float) -> Iterator[Change]
     written = (_mergeable(before), _mergeable(after))
     if written[0] != written[1]:
         yield counted(About.ROWS, "written by a merge", written, written[1] - written[0])
+    unanswered = (before.accounting.unanswered, after.accounting.unanswered)
+    if None in unanswered and unanswered[0] != unanswered[1]:
+        told = tuple("not known" if count is None else f"{count:,}" for count in unanswered)
+        direction = Direction.WORSE if unanswered[1] is None else Direction.CHANGED
+        yield change(About.ROWS, "unanswered", "count", told, direction, f"{told[0]} → {told[1]}")
+        unanswered = (0, 0)
     for name, old, new in (
-        ("unanswered", before.accounting.unanswered or 0, after.accounting.unanswered or 0),
+        ("unanswered", unanswered[0] or 0, unanswered[1] or 0),
         ("failed", before.accounting.failed, after.accounting.failed),
         ("not sealed", before.accounting.unsealed, after.accounting.unsealed),
         ("answers to something else than is asked now", _outdated(before), _outdated(after)),
@@ -249,6 +255,10 @@ def _expectation(name: str, old: ExpectationResult, new: ExpectationResult, tole
             yield change(About.EXPECTATION, name, "observed", figures, Direction.CHANGED, says)
         return
     parts = [(result.unexpected_count or 0, result.element_count or 0) for result in (old, new)]
+    if judged and parts[0][1] and not parts[1][1]:
+        says = f"it looks at no row any more, where it looked at {parts[0][1]:,}"
+        yield change(About.EXPECTATION, name, "rows looked at", (parts[0][1], 0), Direction.WORSE, says)
+        return
     better = -1 if judged and all(whole for _, whole in parts) else 0
     yield from shared(
         About.EXPECTATION, name, parts[0], parts[1], better=better, tolerance=tolerance, says="rows fail it: "
