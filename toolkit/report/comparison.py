@@ -159,9 +159,10 @@ def _rows(before: Verdict, after: Verdict, tolerance: float) -> Iterator[Change]
         yield counted(About.ROWS, "written by a merge", written, written[1] - written[0])
     unanswered = (before.accounting.unanswered, after.accounting.unanswered)
     if None in unanswered and unanswered[0] != unanswered[1]:
-        told = tuple("not known" if count is None else f"{count:,}" for count in unanswered)
+        old_count, new_count = ("not known" if count is None else f"{count:,}" for count in unanswered)
+        told = (old_count, new_count)
         direction = Direction.WORSE if unanswered[1] is None else Direction.CHANGED
-        yield change(About.ROWS, "unanswered", "count", told, direction, f"{told[0]} → {told[1]}")
+        yield change(About.ROWS, "unanswered", "count", told, direction, f"{old_count} → {new_count}")
         unanswered = (0, 0)
     for name, old, new in (
         ("unanswered", unanswered[0] or 0, unanswered[1] or 0),

@@ -24,8 +24,8 @@ _REMEDIES = {
     "count": "hold the text that you stored against what came: it must be whole and unchanged",
     "reasoning_count": "hold the reasoning that you stored against what came: it must be whole and unchanged",
     "tool_json_reserialised": "it writes tool arguments anew: do without its calls, or store arguments as received",
-    "structure": "open some of its rows: what is wrong there, and where, says whether it is the contract, the mode, the "
-    "tokenizer that wrote the ids, or a rule of the rebuild",
+    "structure": "open some of its rows: what is wrong there, and where, says whether it is the contract, the mode, "
+    "the tokenizer that wrote the ids, or a rule of the rebuild",
     "text": "hold the ids against the reply that they came with",
     "encoding": "rebuild the rows with this version: tokenproof rebuild",
 }
