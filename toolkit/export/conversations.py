@@ -61,9 +61,8 @@ def conversation_of(target: Target, name: str, texts: Mapping[str, Any]) -> Conv
 
     Raises:
         NotExpressibleError: `no_messages`, `no_text`, `cut` (the tool's template would close an answer that was not
-            finished), `not_json` (what stands there is no list of messages or calls), and for EAGLE `tools`, `role` (one that it does not
-            know),
-            `not_alternating`, `not_plain_text`.
+            finished), `not_json` (what stands there is no list of messages or calls), and for EAGLE `tools`, `role`
+            (one that it does not know), `not_alternating`, `not_plain_text`.
     """
     if texts["messages"] is None:
         raise NotExpressibleError("no_messages")
