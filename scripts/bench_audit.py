@@ -35,7 +35,7 @@ from toolkit.audit.suite import read_suite, shipped_suite
 from toolkit.audit.workers import cores
 from toolkit.contract import read_contract
 from toolkit.records import Accounting, Verdict
-from toolkit.store.shards import LiveShards, read_live, write_live
+from toolkit.store.shards import read_live
 from toolkit.store.workspace import Dataset, Workspace
 from toolkit.vocabulary import Vocabulary, load_vocabulary
 
@@ -78,33 +78,30 @@ class Phase:
             runs.append(took)
         return _speed(ids, runs)
 
-    def whole(self) -> dict[str, Any]:
-        """Whole audits, text health off: cold, of the unchanged dataset, with another suite, with one shard more."""
+    def cold(self) -> dict[str, Any]:
+        """One whole audit that finds no facts, text health off."""
         live = read_live(self.dataset)
-        shipped, other = shipped_suite(CONTRACT), shipped_suite("providers")
-        runs, figures = [], {}
-        for _ in range(self.runs):
-            self.forget()
-            verdict, took = self.audit(shipped)
-            runs.append(took)
-            assert verdict.measured_shards == len(live.shards)
-        figures = {"rows": verdict.rows, "shards": len(live.shards), **_speed(verdict.ids, runs)}
-        for name, suite in (("again", shipped), ("another_suite", other)):
-            verdict, took = self.audit(suite)
-            figures[name] = {"measured_shards": verdict.measured_shards, "seconds": round(took["wall"], 1)}
-        self.forget()
-        write_live(self.dataset, LiveShards(CONTRACT, live.shards[:-1]))
-        self.audit(shipped)
-        write_live(self.dataset, live)
-        verdict, took = self.audit(shipped)
-        figures["one_shard_added"] = {"measured_shards": verdict.measured_shards, "seconds": round(took["wall"], 1)}
-        return figures
-
-    def once(self) -> dict[str, Any]:
-        """One cold audit, text health off: a line of the growth table."""
         self.forget()
         verdict, took = self.audit(shipped_suite(CONTRACT))
-        return {"rows": verdict.rows, **_speed(verdict.ids, [took])}
+        assert verdict.measured_shards == len(live.shards)
+        return {"rows": verdict.rows, "shards": len(live.shards), **_speed(verdict.ids, [took])}
+
+    def kept(self, suite: str) -> dict[str, Any]:
+        """A whole audit that finds the facts of all shards: of the unchanged dataset, or with another suite."""
+        return self.one_more(suite, measured=0)
+
+    def added(self) -> dict[str, Any]:
+        """A whole audit that finds the facts of all shards but the last."""
+        last = read_live(self.dataset).shards[-1]
+        for path in self.dataset.facts.glob(f"{last.sha256[:32]}-*"):
+            path.unlink()
+        return self.one_more(CONTRACT, measured=1)
+
+    def one_more(self, suite: str, *, measured: int) -> dict[str, Any]:
+        """One audit by a shipped suite, which must measure so many shards whole."""
+        verdict, took = self.audit(shipped_suite(suite))
+        assert verdict.measured_shards == measured, verdict.measured_shards
+        return {"measured_shards": measured, **_speed(verdict.ids, [took])}
 
     def audit(self, suite: Path) -> tuple[Verdict, dict[str, float]]:
         """A whole audit, the vocabulary loaded anew."""
@@ -161,12 +158,15 @@ class Phase:
         return figures
 
 
+COLD = "whole audit, cold"
 PHASES: dict[str, Callable[[Phase], dict[str, Any]]] = {
     "kernel, structure and re-encoding": lambda phase: phase.kernel(text_health=False),
     "kernel, with text health": lambda phase: phase.kernel(text_health=True),
-    "whole audit, text health off": Phase.whole,
+    COLD: Phase.cold,
+    "whole audit, unchanged": lambda phase: phase.kept(CONTRACT),
+    "whole audit, another suite": lambda phase: phase.kept("providers"),
+    "whole audit, one shard added": Phase.added,
     "rivals": Phase.rivals,
-    "once": Phase.once,
 }
 
 
@@ -196,6 +196,14 @@ def _write_rows(folder: Path, ids: int) -> None:
     subprocess.run([sys.executable, str(script), str(folder), "--ids", str(ids)], check=True, capture_output=True)
 
 
+def _cold(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The median of cold audits, each in a process of its own, and the largest of their peaks: an audit after another
+    one finds memory that the first has taken."""
+    found = [_measured(COLD, folder, options) for _ in range(options.runs)]
+    middle = sorted(found, key=lambda figures: figures["seconds"])[len(found) // 2]
+    return {**middle, "peak_mb": max(figures["peak_mb"] for figures in found)}
+
+
 def _measured(phase: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """A phase in a process of its own."""
     command = [sys.executable, __file__, "--phase", phase, "--keep", str(folder), "--runs", str(options.runs)]
@@ -214,7 +222,7 @@ def _growth(folder: Path, sizes: list[int], options: argparse.Namespace) -> None
     held = 0
     for size in sorted(sizes):
         _write_rows(folder, size * 1_000_000 - held)
-        found = _measured("once", folder, options)
+        found = _measured(COLD, folder, options)
         held = found["ids"]
         cpu = found["seconds"] * found["processors_busy"]
         print(
@@ -246,8 +254,9 @@ def main() -> None:
         if not read_live(dataset).shards:
             _write_rows(folder, options.ids)
         print(json.dumps({"processors": cores(), "load": os.getloadavg()[0]}), flush=True)
-        for phase in list(PHASES)[:-1]:
-            print(json.dumps({phase: _measured(phase, folder, options)}, indent=2), flush=True)
+        for phase in PHASES:
+            found = _cold(folder, options) if phase == COLD else _measured(phase, folder, options)
+            print(json.dumps({phase: found}, indent=2), flush=True)
 
 
 if __name__ == "__main__":

@@ -53,17 +53,9 @@ def side_by_side(blocks: Sequence[Block]) -> Block:
     """For each row, the ids of all blocks one after the other."""
     if len(blocks) == 1:
         return blocks[0]
-    lengths = np.sum([block.lengths for block in blocks], axis=0)
-    ids = np.empty(int(lengths.sum()), dtype=np.int32)
-    target = np.cumsum(lengths) - lengths
-    for block in blocks:
-        if len(block.ids):
-            # Slices are small: 32 bits address them, and half the memory is moved.
-            at = np.repeat((target - block.starts).astype(np.int32), block.lengths)
-            at += np.arange(len(block.ids), dtype=np.int32)
-            ids[at] = block.ids
-        target = target + block.lengths
-    return Block(ids, lengths)
+    lengths: Ints = np.sum([block.lengths for block in blocks], axis=0)
+    joined = pc.binary_join_element_wise(*map(_row_bytes, blocks), pa.scalar(b"", pa.large_binary()))
+    return Block(_ids_in(joined), lengths)
 
 
 def gather_rows(block: Block, groups: Ints, rows: int) -> Block:
@@ -75,22 +67,32 @@ def take_rows(block: Block, rows: Ints) -> Block:
     """The given rows, in the given order."""
     if len(rows) == len(block.lengths) and bool((rows == np.arange(len(rows))).all()):
         return block
-    lengths = block.lengths[rows]
-    shift = np.repeat(block.starts[rows] - (np.cumsum(lengths) - lengths), lengths)
-    return Block(block.ids[shift + np.arange(int(lengths.sum()))], lengths)
+    return Block(_ids_in(_row_bytes(block).take(pa.array(rows))), block.lengths[rows])
 
 
 def equal_rows(one: Block, other: Block) -> Bools:
     """Whether each row holds the same ids in both."""
-    equal: Bools = one.lengths == other.lengths
-    left = one.ids[np.repeat(equal, one.lengths)]
-    right = other.ids[np.repeat(equal, other.lengths)]
-    differing = np.flatnonzero(left != right)
-    if len(differing):
-        same = np.flatnonzero(equal)
-        ends = np.cumsum(one.lengths[same])
-        equal[same[np.searchsorted(ends, differing, side="right")]] = False
+    equal: Bools = pc.equal(_row_bytes(one), _row_bytes(other)).to_numpy(zero_copy_only=False).astype(bool)
     return equal
+
+
+def _row_bytes(block: Block) -> pa.LargeBinaryArray:
+    """The same rows, not copied, as strings of bytes: Arrow joins, takes and compares those a row at a time, where
+    numpy would need an index for each id."""
+    edges = np.zeros(len(block.lengths) + 1, dtype=np.int64)
+    np.cumsum(block.lengths, out=edges[1:])
+    edges *= block.ids.itemsize
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(np.ascontiguousarray(block.ids))]
+    return pa.Array.from_buffers(pa.large_binary(), len(block.lengths), buffers)
+
+
+def _ids_in(rows: pa.LargeBinaryArray) -> Ids32:
+    """All ids of rows that Arrow has just made, and that so begin where their bytes begin."""
+    _, offsets, data = rows.buffers()
+    if data is None or not len(rows):
+        return np.zeros(0, dtype=np.int32)
+    end = int(np.frombuffer(offsets, dtype=np.int64, count=len(rows) + 1)[-1])
+    return np.frombuffer(data, dtype=np.int32, count=end // 4)
 
 
 def joined_bytes(block: Block, token_bytes: pa.LargeBinaryArray) -> pa.LargeBinaryArray:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.audit.blocks import Block, Bools, Ints
-from toolkit.audit.specials import Specials, ends_with_terminal
+from toolkit.audit.specials import Specials, ends_with_terminal, outside_vocabulary
 from toolkit.audit.structure import follow, form_of, has_form, shifted_ids
 from toolkit.contract import Contract
 from toolkit.records import IdsSource
@@ -81,8 +81,7 @@ def _of_single_ids(
 ) -> Codes:
     """Faults that single ids show, whatever their order."""
     outside = np.zeros(len(has_ids), dtype=bool)
-    strange = np.flatnonzero((ids.ids < 0) | (ids.ids >= contract.vocab_size))
-    outside[ids.rows_at(strange)] = True
+    outside[ids.rows_at(outside_vocabulary(ids, contract))] = True
     codes: Codes = np.full(len(has_ids), "", dtype=object)
     for code, wrong in (
         ("empty", ids.lengths == 0),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from toolkit.audit.fact_files import FactFiles
-from toolkit.audit.held_facts import MEASURED_FROM, SAMPLED_ROWS, SAMPLED_ROWS_PER_SHARD
+from toolkit.audit.held_facts import MEASURED_FROM, SAMPLED_IDS, SAMPLED_ROWS, SAMPLED_ROWS_PER_SHARD
 from toolkit.audit.measure import measure
 from toolkit.audit.probes import read_comparisons
 from toolkit.audit.shard_facts import UNIT_BYTES, ShardStatus, ShardTask
@@ -77,7 +77,10 @@ def gather(
         seed: Chooses the sample: another seed, other rows.
         scratch: Folder for what is measured, where it is not to be kept; None: it is kept in facts/.
         believed: sha256 of a shard → that of the only facts file that is taken for it; None: any that is whole.
-        sampled_rows: How many rows of all shards to measure again; never fewer than `SAMPLED_ROWS_PER_SHARD` of each.
+        sampled_rows: How many rows of all shards to measure again, spread over them: every row of a dataset that has
+            no more; of others as many rows as hold about `SAMPLED_IDS` ids, if that is fewer, and never fewer than
+            `SAMPLED_ROWS_PER_SHARD` of each shard. With n rows in all, a share p of forged rows that are spread evenly
+            stays unseen with the probability (1 − p) ** n or so (see `held_facts`).
         text_health: Measure the facts of text health, with the workspace's phrases; else they are null.
         workers: How many units of rows are measured side by side; None: as many as there are cores.
         executor: Who runs the tasks; None: this process.
@@ -91,10 +94,13 @@ def gather(
         StoreError: facts cannot be written.
     """
     phrases = read_phrases(dataset.folder.parents[1]) if text_health else None
+    in_full = sum(shard.rows for shard in shards) <= sampled_rows
     share = max(math.ceil(sampled_rows / max(len(shards), 1)), SAMPLED_ROWS_PER_SHARD)
     tasks = [
         ShardTask(
-            dataset=dataset, shard=shard, contract=contract, phrases=phrases, seed=seed, sampled_rows=share,
+            dataset=dataset, shard=shard, contract=contract, phrases=phrases, seed=seed,
+            sampled_rows=shard.rows if in_full else share,
+            sampled_ids=None if in_full else SAMPLED_IDS // len(shards),
             believed=None if believed is None else believed.get(shard.sha256, ""),
             folder=scratch, verify=verify, unit_bytes=unit_bytes,
         )

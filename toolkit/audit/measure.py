@@ -21,7 +21,7 @@ from toolkit.audit.characters import count_replaced, white_edges
 from toolkit.audit.form_faults import FORM_READS, form_faults
 from toolkit.audit.health.facts import HEALTH_READS, health_facts
 from toolkit.audit.onpolicy import history_facts
-from toolkit.audit.specials import TOOL_MARKERS, count_specials, ends_with_terminal, find_specials
+from toolkit.audit.specials import TOOL_MARKERS, count_specials, ends_with_terminal, find_specials, outside_vocabulary
 from toolkit.audit.texts import EncodeBatch, Texts, expected_bytes, expected_ids, has_text_without_place
 from toolkit.audit.tools import tool_facts
 from toolkit.audit.workers import cores
@@ -286,7 +286,7 @@ def _decodes(ids: Block, texts: Texts, chosen: Ints, mode: str, vocabulary: Voca
 def _all_inside(ids: Block, contract: Contract) -> Bools:
     """Whether every id of a row is in the vocabulary."""
     inside = np.ones(len(ids.lengths), dtype=bool)
-    inside[ids.rows_at(np.flatnonzero((ids.ids < 0) | (ids.ids >= contract.vocab_size)))] = False
+    inside[ids.rows_at(outside_vocabulary(ids, contract))] = False
     return inside
 
 

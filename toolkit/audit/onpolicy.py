@@ -102,7 +102,10 @@ def _calls_of(calls: Json) -> list[tuple[str, str]]:
 
 
 def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    """A column in one piece; what is one already is not copied."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 # --- over the dataset ---------------------------------------------------------------------------

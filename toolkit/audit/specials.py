@@ -49,11 +49,18 @@ class Specials:
 def find_specials(ids: Block, contract: Contract) -> Specials:
     """The special ids of a block."""
     holes = contract.vocabulary.holes
-    chosen = (ids.ids >= contract.vocabulary.base_tokens) & (ids.ids < contract.vocab_size)
+    chosen = ids.ids >= contract.vocabulary.base_tokens
     if holes:
         chosen |= np.isin(ids.ids, list(holes))
     at = np.flatnonzero(chosen)
+    at = at[ids.ids[at] < contract.vocab_size]
     return Specials(len(ids.lengths), at, ids.ids[at].astype(np.int64), ids.rows_at(at))
+
+
+def outside_vocabulary(ids: Block, contract: Contract) -> Ints:
+    """Positions in the block of ids that are negative, or at or above the size of the vocabulary."""
+    # Read without a sign, negative ids are large ones: one comparison finds both.
+    return np.flatnonzero(ids.ids.view(np.uint32) >= contract.vocab_size)
 
 
 def count_specials(specials: Specials, ids: Block, contract: Contract) -> dict[str, Ints]:

@@ -163,7 +163,7 @@ def _is_there(column: pa.Array) -> Bools:
 
 def _encoded(texts: Sequence[str], encode: EncodeBatch) -> Block:
     ids, offsets = encode(texts)
-    return Block(ids.astype(np.int32), np.subtract(offsets[1:], offsets[:-1], dtype=np.int64, casting="unsafe"))
+    return Block(ids.view(np.int32), np.subtract(offsets[1:], offsets[:-1], dtype=np.int64, casting="unsafe"))
 
 
 # --- tool sections -------------------------------------------------------------------------------
