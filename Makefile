@@ -35,7 +35,8 @@ demo: $(READY)   ## generate a small B3 from a simulated server, audit it, merge
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo.sh
 
 test: $(READY)   ## run all tests; those of the trainers' readers need `make setup-trainers`
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not alone"
+	$(BIN)/python -m pytest -m alone -n 3 --dist load
 
 test-gx-oldest:  ## test the polars engine with the oldest Great Expectations that is supported
 	@PYTHON="$(PYTHON)" sh scripts/gx_oldest.sh

@@ -39,6 +39,7 @@ def limited(kimi: Contract, vocabulary: Vocabulary, limit: Limit) -> Iterator[tu
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("limit", "settled_s"),
     [
