@@ -229,9 +229,10 @@ def test_a_shard_with_a_name_of_its_own_is_no_number(dataset: Dataset) -> None:
 
 
 SEAL_MANY = """
-import resource, sys
+import sys
 from pathlib import Path
 import numpy as np
+from tests.merge.merging import peak_mb
 from tests.rows import row
 from toolkit.store.listing import seal_rows
 from toolkit.store.workspace import Workspace
@@ -243,9 +244,9 @@ def rows():
 
 dataset = Workspace(Path(sys.argv[1])).dataset_named("B3")
 seal_rows(dataset, [row("first")], contract="kimi-k2.5")
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak_mb()
 seal_rows(dataset, rows(), contract="kimi-k2.5")
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+print(int(peak_mb() - before))
 """
 
 
