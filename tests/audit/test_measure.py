@@ -730,3 +730,17 @@ def test_text_for_which_the_mode_has_no_place(
     made = row(builder, {"content": "yes"}, mode="instant")
     (facts,) = facts_of([{**made, "reasoning": reasoning, "ids_source": "engine"}], vocabulary)
     assert (facts["text_equal"], facts["reencode_equal"]) == (equal, equal)
+
+
+@pytest.mark.parametrize("shown", ["", "\ufffd"])
+def test_an_engine_that_was_cut_within_a_character(builder: RowBuilder, vocabulary: Vocabulary, shown: str) -> None:
+    part = [vocabulary.id_of_bytes[bytes([b])] for b in "🙂".encode()[:2]]
+    ids = [*ids_of(vocabulary, " because", END_THINK, " yes"), *part]
+    message = {"reasoning": " because", "content": f" yes{shown}"}
+    made = [engine_row(builder, message, ids, "length"), engine_row(builder, message, [*ids, END], "stop")]
+    cut, whole = facts_of(made, vocabulary)
+    assert some(cut, ["truncated", "text_equal", "structure"]) == {
+        "truncated": True, "text_equal": True, "structure": None,
+    }  # fmt: skip
+    # An answer that is not cut says whole characters: its text is another.
+    assert whole["text_equal"] is False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -43,3 +45,36 @@ def _buffers(column: pa.Array) -> tuple[npt.NDArray[np.uint8], Ints]:
     edges = np.frombuffer(offsets, dtype=np.int64)[array.offset : array.offset + len(array) + 1]
     text = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, dtype=np.uint8)
     return text, edges
+
+
+_REPLACEMENT = "\ufffd".encode()
+_LONGEST_PART = 3
+"""Bytes of a character that is not whole, at most."""
+
+
+def end_in_cut_character(decoded: pa.Array, shown: pa.Array) -> Bools:
+    """Rows whose ids stand for the bytes of their text and then for a part of one more character.
+
+    A model that is cut there has said these bytes; servers drop them, or show U+FFFD in their place.
+
+    Args:
+        decoded: What the ids stand for, binary.
+        shown: The text, binary.
+    """
+    more = np.asarray(pc.subtract(pc.binary_length(decoded), pc.binary_length(shown)).to_numpy(zero_copy_only=False))
+    found = np.zeros(len(decoded), dtype=bool)
+    for place in np.flatnonzero((more > -_LONGEST_PART) & (more <= _LONGEST_PART)):
+        found[place] = _ends_in_part(decoded[place].as_py(), shown[place].as_py())
+    return found
+
+
+def _ends_in_part(decoded: bytes, shown: bytes) -> bool:
+    kept = shown if decoded.startswith(shown) else shown.removesuffix(_REPLACEMENT)
+    part = decoded[len(kept) :]
+    if not decoded.startswith(kept) or not 0 < len(part) <= _LONGEST_PART:
+        return False
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        return decoder.decode(part) == "" and decoder.getstate()[0] == part
+    except UnicodeDecodeError:
+        return False

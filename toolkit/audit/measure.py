@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from toolkit.audit.blocks import Block, Bools, Ints, block_of_lists, equal_rows, joined_bytes, take_rows
 from toolkit.audit.calibration import text_classes
-from toolkit.audit.characters import count_replaced, white_edges
+from toolkit.audit.characters import count_replaced, end_in_cut_character, white_edges
 from toolkit.audit.form_faults import FORM_READS, form_faults
 from toolkit.audit.health.facts import HEALTH_READS, health_facts
 from toolkit.audit.onpolicy import history_facts
@@ -280,7 +280,12 @@ def _decodes(ids: Block, texts: Texts, chosen: Ints, mode: str, vocabulary: Voca
     found = take_rows(ids, chosen)
     decoded = joined_bytes(found, vocabulary.token_bytes)
     wanted = expected_bytes(_take_texts(texts, chosen), mode, vocabulary.contract)
-    return _bools(pc.equal(decoded, wanted)) & _all_inside(found, vocabulary.contract)
+    equal = _bools(pc.equal(decoded, wanted))
+    if len(unlike := np.flatnonzero(~equal & texts.cut[chosen])):
+        index = pa.array(unlike)
+        equal = equal.copy()
+        equal[unlike] = end_in_cut_character(decoded.take(index), wanted.take(index))
+    return equal & _all_inside(found, vocabulary.contract)
 
 
 def _all_inside(ids: Block, contract: Contract) -> Bools:
