@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from toolkit.errors import ConfigError, StoreError
 from toolkit.records import Entry, Failure, Reply
 from toolkit.rows import RowBuilder, failure_about
@@ -108,7 +110,7 @@ class Alongside:
         except StoreError:
             self.give_up()
             raise
-        except Exception:  # noqa: BLE001 (see _make_rows)
+        except (OSError, pa.ArrowException, ValueError, MemoryError):
             self.give_up()
             return seal_held(self._dataset, self._builder)
         self._shards = None

@@ -96,6 +96,7 @@ class HttpTransport:
     async def _directly(self, way: _Way, body: bytes | None) -> _Came:
         assert self._session.connector is not None
         connection = await self._session.connector.connect(way.target, traces=[], timeout=_NO_DEADLINE)
+        is_whole = False
         try:
             protocol, transport = connection.protocol, connection.transport
             if protocol is None or transport is None:
@@ -110,11 +111,13 @@ class HttpTransport:
             while 100 <= message.code < 200 and message.code != 101:
                 message, payload = await protocol.read()
             content = await self._read(payload, message.code)
-        except BaseException:
-            # What may still come on it would be taken for the reply to another request.
-            connection.close()
-            raise
-        connection.release()
+            is_whole = True
+        finally:
+            if is_whole:
+                connection.release()
+            else:
+                # What may still come on it would be taken for the reply to another request.
+                connection.close()
         return message.code, _by_name(message.headers), content
 
     def _way(self, method: str, url: str, headers: Mapping[str, str]) -> _Way | None:

@@ -6,7 +6,7 @@ Ids leave their Python lists as soon as a row arrives: a list costs some 40 byte
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -216,13 +216,12 @@ def write_parquet(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
         OSError: it cannot be written.
     """
     file = ShardFile(path)
-    try:
+    with ExitStack() as undo:
+        undo.callback(file.abandon)
         for batch in batches:
             file.add(batch)
         file.finish()
-    except BaseException:
-        file.abandon()
-        raise
+        undo.pop_all()
     return file.rows
 
 

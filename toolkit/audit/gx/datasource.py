@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Union
 
@@ -57,8 +58,9 @@ class _PolarsAsset(DataAsset):  # type: ignore[type-arg]
         """One entry: there is one batch."""
         return [make_batch_identifier(batch_request.options)]
 
+    @abstractmethod
     def _spec_of(self, batch_request: BatchRequest[Any]) -> Any:
-        raise NotImplementedError
+        """What the engine reads the batch from."""
 
     def get_batch(self, batch_request: BatchRequest[Any]) -> Batch:
         """The batch; its rows are not read yet."""
