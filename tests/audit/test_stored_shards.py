@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pickle
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from moto.server import ThreadedMotoServer
 from msgspec import structs
-from pyarrow.fs import FileSelector, FileType, S3FileSystem
+from pyarrow.fs import FileSelector, FileType
 
+from tests.object_storage import endpoint, files
 from toolkit.audit.shard_facts import ShardTask
 from toolkit.audit.stored_shards import facts_at_hand, facts_of_stored_shard
 from toolkit.contract import Contract
@@ -25,33 +24,10 @@ from toolkit.vocabulary import Vocabulary
 
 from .workspace import make_bench
 
+__all__ = ["endpoint", "files"]
+
 PLACE = "s3://proofs/w"
 FACTS = "proofs/w/datasets/B3/facts"
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def files(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{endpoint}", "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    files = S3FileSystem(
-        endpoint_override=endpoint, scheme="http", region="us-east-1", allow_bucket_creation=True,
-        allow_bucket_deletion=True,
-    )  # fmt: skip
-    files.create_dir("proofs")
-    yield files
-    files.delete_dir("proofs")
 
 
 @pytest.fixture

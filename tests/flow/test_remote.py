@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from moto.server import ThreadedMotoServer
-from pyarrow.fs import FileSelector, FileType, S3FileSystem
+from pyarrow.fs import FileSelector, FileType
 
+from tests.object_storage import BUCKET, endpoint, files
 from toolkit.vocabulary import Vocabulary
 
 from .workspace import Command, batch_line, write_lines, write_prompts
 
-BUCKET = "proofs"
+__all__ = ["endpoint", "files"]
+
 REMOTE = Path(f"s3://{BUCKET}/w")
 SHARD = "datasets/B3/shards/part-00000.parquet"
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def files(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{endpoint}", "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    files = S3FileSystem(
-        endpoint_override=endpoint, scheme="http", region="us-east-1", allow_bucket_creation=True,
-        allow_bucket_deletion=True,
-    )  # fmt: skip
-    files.create_dir(BUCKET)
-    yield files
-    files.delete_dir(BUCKET)
 
 
 @pytest.fixture

@@ -3,43 +3,18 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow.fs import S3FileSystem
 
+from tests.object_storage import endpoint, files
 from toolkit.errors import ConfigError, StoreError, UnreachableError
 from toolkit.store.remote import Bucket, Place, Use, fetched, is_remote, place_of, shown_root
 
-moto_server = pytest.importorskip("moto.server")
+__all__ = ["endpoint", "files"]
+
 PLACE = Place("proofs", "team/w")
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def files(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    files = S3FileSystem(
-        endpoint_override=endpoint.removeprefix("http://"), scheme="http", region="us-east-1", access_key="testing",
-        secret_key="testing", allow_bucket_creation=True, allow_bucket_deletion=True,
-    )  # fmt: skip
-    files.create_dir("proofs")
-    yield files
-    files.delete_dir("proofs")
 
 
 def put(files: Any, name: str, content: bytes) -> None:
