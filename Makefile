@@ -35,8 +35,7 @@ demo: $(READY)   ## generate a small B3 from a simulated server, audit it, merge
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo.sh
 
 test: $(READY)   ## run all tests; those of the trainers' readers need `make setup-trainers`
-	$(BIN)/python -m pytest -m "not alone"
-	$(BIN)/python -m pytest -m alone -n 3 --dist load
+	$(BIN)/python -m pytest
 
 test-gx-oldest:  ## test the polars engine with the oldest Great Expectations that is supported
 	@PYTHON="$(PYTHON)" sh scripts/gx_oldest.sh
@@ -58,8 +57,8 @@ bench: setup-bench  ## measure speed and memory of audit and generate beside the
 chaos: $(READY)  ## fifty seeded runs with every fault and kill -9, our books against the server's, as a table
 	$(BIN)/python scripts/chaos.py
 
-storms: $(READY)  ## play the limiter against every kind of rate limit, on a simulated clock
-	PYTHONPATH=. $(BIN)/python scripts/storms.py
+storms: $(READY)  ## play the limiter against every kind of rate limit, on a simulated clock (LIVE=1: a real run, too)
+	PYTHONPATH=. $(BIN)/python scripts/storms.py $(if $(LIVE),--live)
 
 bench-growth: $(READY)  ## time and memory of an audit at 1, 10 and 100 million ids (SIZES="1 10 100 300" for more)
 	$(BIN)/python scripts/bench_audit.py --growth $(or $(SIZES),1 10 100)
