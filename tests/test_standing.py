@@ -423,7 +423,7 @@ def test_prompts_or_a_suite_changed_after_the_pass_are_noticed(passed: Dataset):
 def test_a_closed_gate_says_why(passed: Dataset):
     verdict = read_verdict(passed.verdict)
     write_verdict(passed.verdict, replace(verdict, passed=False, reasons=("terminal_last: 3 rows fail",)))
-    assert gate_of(passed) == (Gate.CLOSED, ("terminal_last: 3 rows fail",), ["audit B3"])
+    assert gate_of(passed) == (Gate.CLOSED, ("terminal_last: 3 rows fail",), ["tokenproof report B3"])
 
 
 def test_a_file_that_strays_among_the_shards_is_noticed(passed: Dataset):

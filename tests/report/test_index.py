@@ -42,7 +42,7 @@ def test_every_dataset_stands_there_with_its_gate() -> None:
     for expected in (
         "1 of 3 datasets may be merged",
         "B1 OPEN next: tokenproof merge B1 -o train/B1 3,383 > 99.9 % proved: 1,746 engine",
-        "B2 CLOSEDevidence_known: 201 rows failnext: audit B2 3,383 94.1 % proved",
+        "B2 CLOSEDevidence_known: 201 rows failnext: tokenproof report B2 3,383 94.1 % proved",
         "B3 NOT AUDITED",
     ):
         assert expected.replace(" ", "") in text.replace(" ", "")

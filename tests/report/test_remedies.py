@@ -52,7 +52,7 @@ def test_each_reason_has_its_remedy(code: str, why: str, says: str) -> None:
     assert step.says.startswith(f"openrouter · Moonshot AI, 12 rows {code}: ")
     assert says in step.says
     assert step in next_steps(verdict)
-    command = "tokenproof discard B3_magicoder --where 'provider=Moonshot AI' --reason WHY"
+    command = f"tokenproof discard B3_magicoder --where 'provider=Moonshot AI' --reason {code}"
     assert step.command == (command if code in ("convention_unknown", "text_altered") else None)
 
 

@@ -79,4 +79,4 @@ def _discard(verdict: Verdict, group: ProviderSummary, code: str) -> str | None:
     name = clean(group.provider, NAME_LIMIT)
     value = f'"{name}"' if "," in name else name
     where = shlex.quote(f"provider={value}")
-    return f"tokenproof discard {shlex.quote(clean(verdict.dataset, NAME_LIMIT))} --where {where} --reason WHY"
+    return f"tokenproof discard {shlex.quote(clean(verdict.dataset, NAME_LIMIT))} --where {where} --reason {code}"

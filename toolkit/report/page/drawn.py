@@ -193,7 +193,7 @@ def _over_time(distributions: Distributions) -> list[Chart]:
     slices, ticks = distributions.slices, distributions.shard_starts
     measures: tuple[tuple[str, str, Callable[[Slice], int]], ...] = (
         ("In quarantine", "share of rows", lambda one: one.quarantined),
-        ("Counts that do not fit", "share of rows, by the learned way of counting", lambda one: one.uncounted),
+        ("Counts that do not fit", "share of rows, where a way of counting is known", lambda one: one.uncounted),
         ("Cut answers", "share of rows", lambda one: one.cut),
     )
     charts = []
