@@ -1,6 +1,6 @@
 """Merge beside `datasets` and DuckDB, over the same shards in the same run: time, processor time, peak memory.
 
-python scripts/bench_merge.py [--rows 1000000] [--runs 1] [--keep FOLDER]
+python scripts/bench_merge.py [--rows 1000000] [--runs 1] [--keep FOLDER] [--beside "datasets, save_to_disk"]
 
 Eight datasets of 25 shards each, about 300 ids and 1.2 KB of text a row. Every tool runs in a process of its own:
 
@@ -84,6 +84,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="make the rows here, or use those that are here")
+    parser.add_argument("--beside", nargs="*", choices=[*RIVALS], default=[*RIVALS], help="only these of the rivals")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = options.keep or Path(folder) / "rows"
@@ -92,7 +93,7 @@ def main() -> None:
             subprocess.run([sys.executable, __file__, "--rows", str(options.rows), "--make", str(root)], check=True)
         runs: dict[str, list[dict[str, float]]] = {}
         for _ in range(options.runs):
-            for name in ("tokenproof", *RIVALS):
+            for name in ("tokenproof", *options.beside):
                 out = Path(folder) / "out"
                 out.mkdir()
                 runs.setdefault(name, []).append(run(name, root, out))

@@ -2,9 +2,10 @@
 
 python scripts/bench_rows.py FOLDER --ids 100000000
 
-Answers are stretches of code, prose, Chinese and tables (`bench_health.Writer`), 2,000 ids in the mean and very unequal
-in length, by two providers that count differently and one engine. Texts are made and encoded once, as `_PARTS` pieces
-of reasoning and as many of content; every row joins another pair of them, so no two answers are the same.
+Answers are stretches of reasoning, prose, code, Han text, maths, JSON and tables (`bench_texts.Writer` says of what
+each is made), 2,000 ids in the mean and very unequal in length, by two providers that count differently and one engine.
+Texts are made and encoded once, as `_PARTS` pieces of reasoning and as many of content; every row joins another pair of
+them, so no two answers are the same.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from bench_health import Writer
+from bench_texts import Writer
 
 from toolkit.columns import SHARD_SCHEMA
 from toolkit.contract import Contract, read_contract
@@ -43,6 +44,8 @@ MEAN_IDS = 2_000
 _PARTS = 3_000
 _SPREAD = 0.7
 """Of the logarithm of lengths."""
+_CHARACTERS_PER_ID = 2.75
+"""With the spread of lengths, this gives `MEAN_IDS`."""
 _SHORTEST, _LONGEST = 120, 24_000
 """Characters of one part."""
 
@@ -71,7 +74,7 @@ class Rows:
         self.contract = contract
         self.end = np.array([contract.id_of("</think>")], np.int32)
         self.terminal = np.array([contract.id_of("<|im_end|>")], np.int32)
-        writer = Writer(11)
+        writer = Writer(11, vocabulary)
         draw = random.Random(12)
         self.reasoning = [self._part(writer, draw, vocabulary, ids / 2) for _ in range(_PARTS)]
         self.content = [self._part(writer, draw, vocabulary, ids / 2) for _ in range(_PARTS)]
@@ -81,7 +84,7 @@ class Rows:
 
     @staticmethod
     def _part(writer: Writer, draw: random.Random, vocabulary: Vocabulary, ids: float) -> Part:
-        characters = draw.lognormvariate(0, _SPREAD) * ids * 2.6
+        characters = draw.lognormvariate(0, _SPREAD) * ids * _CHARACTERS_PER_ID
         text = writer.answer(int(min(max(characters, _SHORTEST), _LONGEST)))
         return Part(text, np.array(vocabulary.encode_ordinary(text), np.int32))
 

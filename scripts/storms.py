@@ -35,12 +35,18 @@ def main() -> int:
     played = [one for per_s in options.rates for one in play_rate(per_s)]
     for name, found in (("live", live), ("played", played)):
         if found:
-            missed = sum(goodput < 0.9 or refused > 0.05 for goodput, refused in found)
+            missed = sum(map(misses, found))
             least, most = min(one[0] for one in found), max(one[1] for one in found)
             print(
                 f"\n{name}: {len(found)} settings, {missed} missed; least goodput {least:.1%}, most refused {most:.1%}"
             )
-    return 1 if any(goodput < 0.9 or refused > 0.05 for goodput, refused in live + played) else 0
+    return 1 if any(map(misses, live + played)) else 0
+
+
+def misses(measured: Measured) -> bool:
+    """Whether too little of what is allowed was used, or too much refused."""
+    goodput, refused = measured
+    return goodput < 0.9 or refused > 0.05
 
 
 def run_live() -> list[Measured]:

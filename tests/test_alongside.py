@@ -17,7 +17,7 @@ from toolkit.records import Entry, Failure, IdsSource, Origin, Reply, imported_r
 from toolkit.rows import RowBuilder
 from toolkit.sealing import Alongside, seal_journal
 from toolkit.store import shard_writer
-from toolkit.store.journal import LineWriter, journal_files, read_failures
+from toolkit.store.journal import LineWriter, journal_files, read_failures, spelled
 from toolkit.store.new_shards import NewShards
 from toolkit.store.shards import read_live, read_shard, unlisted_shards
 from toolkit.store.workspace import Dataset, Workspace
@@ -95,7 +95,7 @@ def made(dataset: Dataset, builder: RowBuilder, entries: Sequence[Entry]) -> Alo
     for one in entries:
         reply = builder.read(one, where="test")
         assert isinstance(reply, Reply)
-        rows.add(one, reply)
+        rows.add(one, reply, spelled(one.body))
     return rows
 
 

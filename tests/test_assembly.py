@@ -17,6 +17,7 @@ from toolkit.contract import Contract
 from toolkit.rebuild import plan_rebuild, rebuild
 from toolkit.records import Ask, IdsSource, Reply, ToolCall
 from toolkit.rows import RowBuilder
+from toolkit.store.journal import spelled
 from toolkit.store.shard_writer import batches_of
 from toolkit.vocabulary import Vocabulary
 
@@ -105,6 +106,20 @@ def test_rows_together_are_the_rows_one_by_one(kimi: Contract, vocabulary: Vocab
     assert builder.build_all([]) == []
 
 
+@pytest.mark.parametrize("sent", [None, {"seed": 2**70}, {"user": "\ud800"}])
+def test_a_body_that_is_json_already_changes_no_row(
+    kimi: Contract, vocabulary: Vocabulary, sent: dict[str, Any] | None
+) -> None:
+    builder = RowBuilder(kimi, vocabulary)
+    choice = {"finish_reason": "stop", "message": {"content": 'é\x00"\u2028'}}
+    text = json.dumps({"model": "moonshotai/kimi-k2.5", "choices": [choice]}, ensure_ascii=False)
+    asked = entry(text, form="openai", request=sent)
+    answer: Any = (asked, builder.read(asked, where=""))
+    (plain,), (spliced,) = builder.build_all([answer]), builder.build_all([answer], [spelled(text)])
+    assert plain["payload"] == spliced["payload"]
+    assert json.loads(plain["payload"])["body"] == text
+
+
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff", "\u017f\ud800"])
 def test_lone_surrogates_are_an_error_for_arrays_too(vocabulary: Vocabulary, text: str) -> None:
     with pytest.raises(UnicodeEncodeError):
@@ -116,6 +131,13 @@ def test_lone_surrogates_are_an_error_for_arrays_too(vocabulary: Vocabulary, tex
 def test_arrays_are_the_referees_ids(vocabulary: Vocabulary, text: str) -> None:
     if "\ud800" not in text:
         assert vocabulary.encode_array(text).tolist() == vocabulary.referee.encode(text)
+
+
+@given(texts=st.lists(TEXTS.filter(lambda text: "\ud800" not in text), max_size=6))
+@settings(max_examples=50, deadline=None)
+def test_many_arrays_are_those_of_each(vocabulary: Vocabulary, texts: list[str]) -> None:
+    found = [ids.tolist() for ids in vocabulary.encode_arrays(texts)]
+    assert found == [vocabulary.referee.encode(text) for text in texts]
 
 
 @pytest.mark.parametrize("text", ["", " " * 50_000, "a" * 50_000, "中" * 50_000, "<|im_end|>" * 5_000])

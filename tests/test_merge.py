@@ -29,17 +29,20 @@ from toolkit.manifest import (
     SourceShare,
     Totals,
     check_sums,
+    foreign_files,
     read_manifest,
     render_manifest,
 )
-from toolkit.merge import Dropped, merge
+from toolkit.merge import Dropped
 from toolkit.mix import MergeSettings
+from toolkit.report.card import render_card
 from toolkit.store.files import sha256_of, sole_writer
 from toolkit.store.shards import LiveShards, read_live, write_live
 from toolkit.store.shuffle import Buckets, PartCutter, cut_parts
 from toolkit.store.workspace import Dataset, Workspace
 
 from .conftest import ROOT
+from .merge.gates import merge
 from .rows import SUITE, add_dataset, audit, key_of, row, suite_path
 
 Rows = Sequence[Mapping[str, Any]]
@@ -428,6 +431,35 @@ def test_a_foreign_folder_is_refused(workspace: Workspace, kimi: Contract, files
     assert sum(path.is_file() for path in output.rglob("*")) == len(files)
 
 
+def test_a_card_goes_with_the_train_set_that_it_was_written_from(workspace: Workspace, kimi: Contract) -> None:
+    output, gate = workspace.root / "train", gate_of(workspace, kimi, "B3", [row("a")])
+    manifest = merge([gate], output)
+    card = render_card(
+        manifest, manifest_sha256=sha256_of(output / "manifest.json"), sizes={file.path: 1 for file in manifest.outputs}
+    )
+    licensed = card.replace("# license: state it here", "license: mit #")
+    assert licensed != card
+    (output / "README.md").write_text(licensed, encoding="utf-8")
+    assert foreign_files(output, manifest) == []
+    with pytest.raises(ConfigError, match=r"found README\.md; move it away"):
+        merge([gate], output, mix=MergeSettings(seed=1))
+    assert (output / "README.md").read_text(encoding="utf-8") == licensed, "what was added to it is not lost"
+    (output / "README.md").write_text(card, encoding="utf-8")
+    merge([gate], output, mix=MergeSettings(seed=1))
+    assert not (output / "README.md").exists()
+    (output / "README.md").write_text(card, encoding="utf-8")
+    assert foreign_files(output, read_manifest(output)) == ["README.md"], "a card of the earlier set"
+
+
+def test_a_readme_of_something_else_is_left_alone(workspace: Workspace, kimi: Contract) -> None:
+    output, gate = workspace.root / "train", gate_of(workspace, kimi, "B3", [row("a")])
+    merge([gate], output)
+    (output / "README.md").write_text("months of work", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"found README\.md; move it away"):
+        merge([gate], output)
+    assert (output / "README.md").read_text(encoding="utf-8") == "months of work"
+
+
 def test_a_file_and_the_root_are_refused(workspace: Workspace, kimi: Contract) -> None:
     gate = gate_of(workspace, kimi, "B3", [row("a")])
     (workspace.root / "train").write_text("mine", encoding="utf-8")
@@ -469,9 +501,9 @@ def test_a_parent_that_is_a_file(workspace: Workspace, kimi: Contract) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
+from tests.merge.gates import merge
 from toolkit.contract import read_contract
 from toolkit.gate import open_gate
-from toolkit.merge import Dropped, merge
 from toolkit.mix import MergeSettings
 from toolkit.store.workspace import Workspace
 

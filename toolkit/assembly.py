@@ -7,8 +7,8 @@ encoded one after the other, and each plan is put together then.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,8 +17,7 @@ from toolkit.records import IdsSource, RebuildStatus, ToolCall
 Ids32 = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What the rules say about one reply, before anything is encoded.
 
     Attributes:
@@ -49,8 +48,7 @@ class Plan:
         return [stretch for stretch in self.stretches or () if isinstance(stretch, str)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rebuilt:
+class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
     """What the rules say about one reply.
 
     Attributes:

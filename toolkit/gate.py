@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -30,6 +31,9 @@ from toolkit.store.journal import count_entries
 from toolkit.store.shards import LiveShards, check_shard, read_live, unlisted_shards
 from toolkit.store.verdicts import read_quarantine, read_verdict
 from toolkit.store.workspace import Dataset
+
+_THREADS = 2
+"""Shards that are hashed side by side."""
 
 Recheck = Callable[[Verdict, LiveShards, pa.Table], Iterable[str]]
 """Why a verdict and its quarantine do not follow from the live shards; nothing where they do."""
@@ -99,11 +103,12 @@ def _failures_of(result: ExpectationResult, *, some_remain: bool) -> Iterator[st
     elif result.scope == "dataset" and result.success_after_quarantine is None and some_remain:
         yield f"{result.id}: was not evaluated on the rows that remain after quarantine"
     # A count that speaks against its own `success` is caught here, not believed.
-    elif _miscounted(result):
+    elif miscounted(result):
         yield f"{result.id}: says it holds, but its own counts say that it does not"
 
 
-def _miscounted(result: ExpectationResult) -> bool:
+def miscounted(result: ExpectationResult) -> bool:
+    """Whether the counts of a result that says it holds say that it does not."""
     if result.scope != "row" or result.element_count is None or result.unexpected_count is None:
         return result.scope == "row"
     if result.element_count == 0:
@@ -315,8 +320,9 @@ def _shard_reasons(verdict: Verdict, dataset: Dataset, live: LiveShards) -> Iter
     for file in unlisted_shards(dataset, live):
         says = f"shards/{file.name}: lies among the shards, but shards.json does not list it; move it away"
         yield _Reason(says, _Remedy.NONE)
-    for shard in live.shards:
-        fault = _byte_fault(dataset, shard)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        faults = list(pool.map(lambda shard: _byte_fault(dataset, shard), live.shards))
+    for fault in faults:
         # What the audit could not read closes the gate already, in the same words.
         if fault is not None and fault not in verdict.unreadable:
             yield _Reason(f"{fault}; restore it from a copy", _Remedy.NONE)

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
+from msgspec import structs
+
 from toolkit.config import is_name
 from toolkit.contract import Contract
 from toolkit.errors import ConfigError
@@ -175,7 +177,7 @@ class LineReader:
         line = Line(entry, names_provider=value.get("provider") is not None)
         source, _ = self.source_of(line, provider=None)
         if self.options.local_ids_are_engine and source in SOURCES_WITH_IDS and not bears_api_marks(value):
-            return replace(line, entry=replace(entry, ids_are=IdsSource.ENGINE))
+            return replace(line, entry=structs.replace(entry, ids_are=IdsSource.ENGINE))
         return line
 
     def _prepared_line(self, value: dict[str, Json], text: str) -> Line:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from toolkit.contract import Contract
 from toolkit.errors import ConfigError, StoreError
 from toolkit.import_lines import ImportOptions, LineError, LineReader, check_options
@@ -210,7 +212,7 @@ class _Import:
             self._fail(failures, _without_keys(reply))
             return None
         source, decided_by = self.reader.source_of(line, provider=reply.provider)
-        entry = replace(line.entry, source=source, assumed=_assumed(line.entry, reply))
+        entry = structs.replace(line.entry, source=source, assumed=_assumed(line.entry, reply))
         there, is_first, earlier, place = self._earlier(entry, where)
         digest = digest_of(entry.body)
         gives_way = is_first and there is not None and _gives_way(entry, there)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +15,17 @@ from toolkit.errors import StoreError
 from toolkit.mix import MergeSettings
 from toolkit.records import LiveShard, Severity
 from toolkit.report.text import clean, quantity
-from toolkit.store.files import read_bytes, write_atomic
+from toolkit.store.files import read_bytes, sha256_of, write_atomic
 
 MANIFEST_VERSION = 3
 """Version of manifest.json's form."""
 
 MANIFEST_NAME = "manifest.json"
+CARD_NAME = "README.md"
+"""A dataset card beside the manifest that it was written from."""
+
+_CARD_MARK = "\n<!-- tokenproof: sha256 of all above "
+
 SHARDS_NAME = "shards"
 VALIDATION_NAME = "validation"
 TOOL: Literal["tokenproof"] = "tokenproof"
@@ -271,8 +277,30 @@ def _tally(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{clean(name, _SHOWN_CHARACTERS)} {-count:,}" for count, name in found)
 
 
+def marked_card(text: str) -> str:
+    """A dataset card with a last line that lets tell later whether it was changed."""
+    return f"{text}{_CARD_MARK}{hashlib.sha256(text.encode()).hexdigest()} -->\n"
+
+
+def is_card(path: Path) -> bool:
+    """Whether a file is the dataset card of the train set that it lies in: a card names its manifest's sha256. One of
+    an earlier train set is none, and so is what somebody else wrote."""
+    try:
+        return sha256_of(path.with_name(MANIFEST_NAME)).encode() in read_bytes(path)
+    except StoreError:
+        return False
+
+
+def is_unchanged_card(path: Path) -> bool:
+    """Whether it is a card as it was written: what somebody added to one, a license too, is not to be lost."""
+    if not is_card(path):
+        return False
+    text, mark, _ = read_bytes(path).decode(errors="replace").rpartition(_CARD_MARK)
+    return bool(mark) and marked_card(text).encode() == read_bytes(path)
+
+
 def foreign_files(folder: Path, manifest: Manifest) -> list[str]:
-    """What lies in a train set's folder and is not named by its manifest, sorted.
+    """What lies in a train set's folder, is not named by its manifest and is not its card, sorted.
 
     Raises:
         StoreError: the folder cannot be read.
@@ -283,4 +311,4 @@ def foreign_files(folder: Path, manifest: Manifest) -> list[str]:
         found = [path.relative_to(folder).as_posix() for path in files]
     except OSError as error:
         raise StoreError(f"{folder}: cannot be read: {error.strerror or error}") from None
-    return sorted(name for name in found if name not in named)
+    return sorted(name for name in found if name not in named and not (name == CARD_NAME and is_card(folder / name)))

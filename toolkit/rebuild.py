@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from toolkit.assembly import Plan, assemble, put_together
 from toolkit.assembly import Rebuilt as Rebuilt
@@ -76,7 +78,7 @@ def plan_rebuild(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabul
     if reply.output_ids is not None and reply.ids_source is IdsSource.ENGINE:
         return _keep_engine_ids(reply, ask, contract, vocabulary)
     if reply.output_ids is not None and reply.ids_source is IdsSource.GIVEN:
-        plan = _plan_from_text(replace(reply, pieces=None), ask, contract, vocabulary)
+        plan = _plan_from_text(structs.replace(reply, pieces=None), ask, contract, vocabulary)
         return _keep_given_ids(reply, plan, ask, contract, vocabulary)
     return _plan_from_text(reply, ask, contract, vocabulary)
 
@@ -84,7 +86,7 @@ def plan_rebuild(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabul
 def _keep_given_ids(reply: Reply, plan: Plan, ask: Ask, contract: Contract, vocabulary: Vocabulary) -> Plan:
     given = list(reply.output_ids or ())
     if reply.reasoning is not None or reply.content is not None or reply.tool_calls:
-        return replace(plan, kept=given, compared=True, source=IdsSource.GIVEN)
+        return structs.replace(plan, kept=given, compared=True, source=IdsSource.GIVEN)
     # No text to rebuild: only the end can be told, from the finish reason and the last id.
     cut = "length" in map(contract.finish.kind_of, (reply.finish_reason, reply.native_finish_reason))
     ended = bool(given) and given[-1] in contract.terminal_ids
@@ -95,7 +97,7 @@ def _keep_given_ids(reply: Reply, plan: Plan, ask: Ask, contract: Contract, voca
         # A prepared dataset's row: what its ids say can be audited, though nothing speaks for them but themselves.
         parts, note = _told_by_ids(given, ask.mode, contract, vocabulary)
         notes = (*notes, note)
-    return replace(
+    return structs.replace(
         plan,
         stretches=None,
         kept=given,
@@ -121,7 +123,7 @@ def _keep_engine_ids(reply: Reply, ask: Ask, contract: Contract, vocabulary: Voc
     complete = bool(ids) and ids[-1] in contract.terminal_ids
     notes = reply.notes
     if reply.undivided is None:
-        beside = _plan_from_text(replace(reply, output_ids=None, pieces=None), ask, contract, vocabulary)
+        beside = _plan_from_text(structs.replace(reply, output_ids=None, pieces=None), ask, contract, vocabulary)
         parts = Parts(reasoning=beside.reasoning, content=beside.content, tool_calls=beside.tool_calls)
     else:
         parts, note = read_engine_ids(ids, reply.undivided, ask.mode, contract, vocabulary)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import orjson
+from msgspec import structs
 
 from toolkit.assembly import Ids32, Rebuilt, assemble
 from toolkit.contract import Contract, ToolForm
@@ -34,6 +37,8 @@ PAYLOAD_KEYS = (
 
 _NAMES_REMEMBERED = 64
 
+_payload_fields = attrgetter(*PAYLOAD_KEYS)
+
 
 class RowBuilder:
     """Makes rows of one contract."""
@@ -57,9 +62,9 @@ class RowBuilder:
             detail = f"expected a model of {self.contract.name}, found {model!r}"
             return failure_about(entry, "model_mismatch", detail, where=where, came=answer)
         if answer.ids_source is not None and entry.ids_are is not answer.ids_source:
-            answer = replace(answer, ids_source=entry.ids_are)
+            answer = structs.replace(answer, ids_source=entry.ids_are)
         if answer.output_ids is None and (entry.request or {}).get("return_token_ids") is True:
-            answer = replace(answer, notes=tuple(dict.fromkeys((*answer.notes, "ids_not_returned"))))
+            answer = structs.replace(answer, notes=tuple(dict.fromkeys((*answer.notes, "ids_not_returned"))))
         return answer
 
     def _accepts(self, model: str) -> bool:
@@ -77,18 +82,28 @@ class RowBuilder:
         (row,) = self.build_all([(entry, reply)])
         return row | {name: _listed(row[name]) for name in ("output_ids", "prompt_ids")}
 
-    def build_all(self, answers: Sequence[tuple[Entry, Reply]]) -> list[dict[str, Any]]:
+    def build_all(
+        self, answers: Sequence[tuple[Entry, Reply]], bodies: Sequence[bytes | None] | None = None
+    ) -> list[dict[str, Any]]:
         """Rows of several answers, in their order: as `build`, but ids that were made here are arrays of 32 bits.
 
         Their texts are encoded one right after the other, which takes half the time.
+
+        Args:
+            answers: What was asked, and what came.
+            bodies: The body of each entry as JSON, where it is at hand: the rows are the same without.
         """
         plans = [plan_rebuild(reply, _ask_of(entry), self.contract, self.vocabulary) for entry, reply in answers]
-        encoded = iter([self.vocabulary.encode_array(text) for plan in plans for text in plan.texts])
+        encoded = iter(self.vocabulary.encode_arrays([text for plan in plans for text in plan.texts]))
         # `assemble` takes of the texts what its plan has, and leaves the rest to the next.
         rebuilt = [assemble(plan, encoded) for plan in plans]
-        return [self._row(entry, reply, one) for (entry, reply), one in zip(answers, rebuilt, strict=True)]
+        given = bodies if bodies is not None else [None] * len(answers)
+        return [
+            self._row(entry, reply, one, body)
+            for (entry, reply), one, body in zip(answers, rebuilt, given, strict=True)
+        ]
 
-    def _row(self, entry: Entry, reply: Reply, rebuilt: Rebuilt) -> dict[str, Any]:
+    def _row(self, entry: Entry, reply: Reply, rebuilt: Rebuilt, body: bytes | None) -> dict[str, Any]:
         prompt = self._prompt(entry, reply)
         notes = [*rebuilt.notes, *prompt.notes, *(f"{name}_assumed" for name in entry.assumed)]
         calls = [call.as_json() for call in rebuilt.tool_calls]
@@ -107,7 +122,7 @@ class RowBuilder:
             "contract_sha256": self.contract.sha256,
             "messages": _json(entry.messages),
             "tools": _json(entry.tools),
-            "payload": dump_json({key: getattr(entry, key) for key in PAYLOAD_KEYS}),
+            "payload": _payload_of(entry, body),
             "reasoning": _storable(rebuilt.reasoning),
             "content": _storable(rebuilt.content),
             "tool_calls": canonical_json(calls).decode() if calls else None,
@@ -153,6 +168,16 @@ class RowBuilder:
             # Rendered otherwise than when it was asked: these are not the ids that were answered.
             return RenderedPrompt(None, ("prompt_not_as_sent",))
         return rendered
+
+
+def _payload_of(entry: Entry, body: bytes | None) -> str:
+    fields: dict[str, Json] = dict(zip(PAYLOAD_KEYS, _payload_fields(entry), strict=True))
+    if body is not None:
+        try:
+            return orjson.dumps(fields | {"body": orjson.Fragment(body)}).decode()
+        except TypeError:
+            pass  # a lone surrogate or a very large integer in the request, which only the other way can spell
+    return dump_json(fields)
 
 
 def hash_of_ids(ids: Sequence[int]) -> str:

@@ -68,13 +68,17 @@ class Alongside:
         self._dataset = dataset
         self._builder = builder
         self._answers: list[tuple[Entry, Reply]] = []
+        self._bodies: list[bytes | None] = []
         self._letters = 0
         self._slots: set[int] = set()
         self._shards: NewShards | None = None
         self._failed = False
 
-    def add(self, entry: Entry, reply: Reply) -> None:
-        """Take an answer, in the order in which answers are written to the journal. Never fails; it may give up."""
+    def add(self, entry: Entry, reply: Reply, body: bytes | None = None) -> None:
+        """Take an answer, in the order in which answers are written to the journal. Never fails; it may give up.
+
+        `body` is what the journal has of the entry's body (`journal.spelled`), if it is at hand.
+        """
         if self._failed:
             return
         # A hash of each: they are held as long as the run goes on, and two that are equal by chance cost time alone.
@@ -85,6 +89,7 @@ class Alongside:
             return
         self._slots.add(slot)
         self._answers.append((entry, reply))
+        self._bodies.append(body)
         self._letters += len(entry.body)
         if len(self._answers) >= _ANSWERS_AT_ONCE or self._letters >= _LETTERS_AT_ONCE:
             self._make_rows()
@@ -120,19 +125,20 @@ class Alongside:
     def give_up(self) -> None:
         """Throw away what was made; the journal has it all."""
         self._failed = True
-        self._answers, self._slots = [], set()
+        self._answers, self._bodies, self._slots = [], [], set()
         if self._shards is not None:
             self._shards.abandon()
             self._shards = None
 
     def _make_rows(self) -> None:
-        answers, self._answers, self._letters = self._answers, [], 0
+        answers, bodies = self._answers, self._bodies
+        self._answers, self._bodies, self._letters = [], [], 0
         if not answers:
             return
         try:
             if self._shards is None:
                 self._shards = NewShards(self._dataset)
-            for row in self._builder.build_all(answers):
+            for row in self._builder.build_all(answers, bodies):
                 self._shards.add(row)
         except (KeyboardInterrupt, SystemExit):
             raise

@@ -24,6 +24,7 @@ from toolkit.audit.suite import Suite
 from toolkit.columns import TRAIN_FACTS_SCHEMA, TRAIN_SCHEMA
 from toolkit.contract import Contract
 from toolkit.errors import GateClosed, StoreError
+from toolkit.gate import miscounted
 from toolkit.manifest import SHARDS_NAME, Manifest, OutputFile, Proof, Proved, SuiteInput, check_sums, foreign_files
 from toolkit.masks import mask_form
 from toolkit.mix import MergeSettings
@@ -177,7 +178,25 @@ def judge(parts: Sequence[MeasuredPart], manifest: Manifest, suite: Suite) -> Fo
         both = _on_both_sides(facts, parts)
         place = TRAIN_FACTS_SCHEMA.get_field_index("prompt_on_both_sides")
         facts = facts.set_column(place, TRAIN_FACTS_SCHEMA.field(place), pa.array(both))
-    return Found(faults=tuple(faults), results=evaluate(suite, facts).results)
+    return Found(faults=tuple(faults), results=believed(evaluate(suite, facts).results))
+
+
+def believed(results: Sequence[ExpectationResult]) -> tuple[ExpectationResult, ...]:
+    """Results, of which those do not hold that speak against themselves: their counts do not bear them out, or none of
+    the critical expectations of rows looked at a single one. The gate of an audit says the same."""
+    judging = [result for result in results if result.severity is Severity.CRITICAL and result.scope == "row"]
+    idle = bool(judging) and not any(result.element_count for result in judging)
+    return tuple(_believed(result, idle=idle) for result in results)
+
+
+def _believed(result: ExpectationResult, *, idle: bool) -> ExpectationResult:
+    if not result.success:
+        return result
+    if idle and result.severity is Severity.CRITICAL:
+        return replace(result, success=False, error="no critical expectation of the suite looked at a single row")
+    if miscounted(result):
+        return replace(result, success=False, error="it says that it holds, but its own counts say that it does not")
+    return result
 
 
 def _own_faults(manifest: Manifest) -> Iterator[str]:

@@ -42,7 +42,7 @@ from toolkit.errors import ContractError
 from toolkit.vocabulary_files import added_tokens, normalizer_of, read_ranks
 
 REFEREE_CHARACTERS = "\u017f"
-"""Characters on which the fast engines are known to differ from the referee."""
+"""Characters on which the fast engines are known to differ from the referee; none of them is ASCII."""
 
 PROBES = (
     # Texts on which all engines must agree before any of them is used.
@@ -146,9 +146,17 @@ class Vocabulary:
         Raises:
             UnicodeEncodeError: `text` holds a lone surrogate.
         """
-        if any(c in text for c in REFEREE_CHARACTERS):
-            return self.referee.encode_array(text)
-        return self._engine.encode_array(text)
+        return self.encode_arrays([text])[0]
+
+    def encode_arrays(self, texts: Sequence[str]) -> list[Ids]:
+        """`encode_array` of each of several texts, which takes less time than one by one.
+
+        Raises:
+            UnicodeEncodeError: a text holds a lone surrogate.
+        """
+        odd = {i for i, text in enumerate(texts) if not text.isascii() and any(c in text for c in REFEREE_CHARACTERS)}
+        encoded = iter(self._engine.encode_arrays([text for i, text in enumerate(texts) if i not in odd]))
+        return [self.referee.encode_arrays([text])[0] if i in odd else next(encoded) for i, text in enumerate(texts)]
 
     def encode_rendered(self, text: str) -> list[int]:
         """Ids of a rendered prompt: text that spells a special token *is* that token, as on a server, and all else
@@ -191,7 +199,10 @@ class Vocabulary:
         table = [*self.base, *([b""] * (self.size - len(self.base)))]
         for spelling, token_id in self.special.items():
             table[token_id] = spelling.encode()
-        return pa.array(table, type=pa.large_binary())
+        edges = np.zeros(len(table) + 1, dtype=np.int64)
+        np.cumsum(np.fromiter(map(len, table), dtype=np.int64, count=len(table)), out=edges[1:])
+        buffers = [None, pa.py_buffer(edges), pa.py_buffer(b"".join(table))]
+        return pa.Array.from_buffers(pa.large_binary(), len(table), buffers)
 
     @cached_property
     def id_of_bytes(self) -> Mapping[bytes, int]:

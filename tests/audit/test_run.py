@@ -96,15 +96,15 @@ def test_an_audit_that_fails_leaves_no_earlier_verdict(bench: Bench, fault: str)
         ({**SHORT, "kwargs": {"column": "n_ids", "max_valu": 1}}, r"expectations\[1\] \(short\): "),
     ],
 )
-def test_a_faulty_suite_is_refused_before_anything_is_measured(
+def test_a_faulty_suite_is_refused_before_any_facts_are_kept(
     bench: Bench, expectation: dict[str, object], says: str
 ) -> None:
     other = {**TEXT_STANDS, "meta": {"id": "first"}}
     write_suite(bench.suites[0], other, expectation)
     with pytest.raises(SuiteError, match=says):
         bench.audit()
-    assert bench.loaded == 0
-    assert not bench.dataset.facts.exists()
+    assert not list(bench.dataset.facts.glob("*"))
+    assert left(bench) == []
 
 
 # --- facts that are kept --------------------------------------------------------------------------------

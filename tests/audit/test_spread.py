@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import ROOT
 from toolkit.audit.gather import check_shards, gather
 from toolkit.audit.scratch import scratch_folder
 from toolkit.audit.shard_facts import ShardStatus, ShardTask, facts_of_shard, units_of
 from toolkit.audit.spread import LocalExecutor
-from toolkit.audit.workers import in_order, threads
-from toolkit.errors import ShardError, StoreError
+from toolkit.audit.workers import Meanwhile, as_they_end, in_order, threads
+from toolkit.columns import SHARD_SCHEMA
+from toolkit.errors import ShardError, StoreError, SuiteError
 from toolkit.phrases import SHIPPED
 from toolkit.records import LiveShard, Verdict
 from toolkit.rows import RowBuilder
@@ -237,6 +244,104 @@ def test_an_error_of_one_ends_all() -> None:
 
     with threads(2) as pool, pytest.raises(ShardError, match="the third"):
         list(in_order(pool, fail, range(10), ahead=2))
+
+
+def test_what_is_begun_meanwhile_gives_its_result_or_what_it_raised() -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def answer() -> int:
+        began.set()
+        may_end.wait(10)
+        return 42
+
+    asked = Meanwhile(answer)
+    assert began.wait(10), "it runs before anybody asks"
+    may_end.set()
+    assert (asked.result(), asked.result()) == (42, 42)
+
+    def fail() -> None:
+        raise ShardError("it went wrong")
+
+    failed = Meanwhile(fail)
+    failed.join()
+    for _ in range(2):
+        with pytest.raises(ShardError, match="it went wrong"):
+            failed.result()
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        "Meanwhile(Event().wait).result()",
+        "Meanwhile(Event().wait).join()",
+        "list(as_they_end([Future()]))",
+        "list(in_order(Never(), print, range(1), ahead=1))",
+    ],
+)
+def test_an_interrupt_ends_waiting_at_once(waiting: str) -> None:
+    # Importing polars is enough to keep signals from a main thread that waits without end.
+    script = f"""
+import polars
+from concurrent.futures import Future
+from threading import Event
+from toolkit.audit.workers import Meanwhile, as_they_end, in_order
+
+class Never:
+    def submit(self, *_):
+        return Future()
+
+try:
+    print("waiting", flush=True)
+    {waiting}
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=10)
+    finally:
+        process.kill()
+        process.wait()
+    assert (said, process.returncode) == ("interrupted\n", 0)
+
+
+def test_what_ends_first_comes_first_and_an_error_of_time_is_none_of_waiting() -> None:
+    late: Future[int] = Future()
+    early: Future[int] = Future()
+    early.set_result(1)
+    ended = as_they_end([late, early])
+    assert next(ended) is early
+    late.set_exception(TimeoutError("its own"))
+    assert next(ended) is late
+    assert list(ended) == []
+    failed = Meanwhile(late.result)
+    for _ in range(2):
+        with pytest.raises(TimeoutError, match="its own"):
+            failed.result()
+
+
+@pytest.mark.parametrize("rows", [0, 10])
+def test_what_speaks_against_writing_ends_the_work_without_facts(
+    tmp_path: Path, vocabulary: Vocabulary, rows: int
+) -> None:
+    bench = make_bench(tmp_path, vocabulary, rows=0, bad=())
+    made = answers(RowBuilder(vocabulary.contract, vocabulary), 10)[:rows]
+    path = bench.dataset.shards / "part-00000.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(made, schema=SHARD_SCHEMA), path)
+    live = LiveShard(path="shards/part-00000.parquet", sha256=sha256_of(path), rows=rows)
+    write_live(bench.dataset, LiveShards(bench.contract.name, (live,)))
+
+    def refuse() -> None:
+        raise SuiteError("no such expectation")
+
+    with pytest.raises(SuiteError, match="no such expectation"):
+        gather(bench.dataset, [live], bench.contract, bench.load, seed="", before_writing=refuse)
+    assert not list(bench.dataset.facts.glob("*"))
 
 
 def test_the_vocabulary_is_loaded_once(bench: Bench, tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.merge.gates import merge
 from tests.rows import SUITE, add_dataset, audit, row, suite_path
 from toolkit.columns import TRAIN_SCHEMA
 from toolkit.contract import Contract
 from toolkit.gate import open_gate
 from toolkit.manifest import read_manifest, write_manifest
-from toolkit.merge import merge
 from toolkit.mix import MergeSettings
 from toolkit.store.files import sha256_of
 from toolkit.store.workspace import Workspace

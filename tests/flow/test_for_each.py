@@ -14,10 +14,10 @@ import pytest
 
 from tests.audit.shard_rows import row
 from tests.audit.workspace import Bench, make_bench, write_suite
+from tests.merge.gates import merge
 from toolkit.audit.suite_groups import label
 from toolkit.errors import GateClosed
 from toolkit.inspection.inspecting import inspect
-from toolkit.merge import merge
 from toolkit.records import ExpectationResult, Verdict
 from toolkit.report.html import render_html
 from toolkit.report.junit import render_junit

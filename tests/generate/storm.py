@@ -27,10 +27,10 @@ SETTLED_S = MEASURED_S = 60.0
 _READS_CLOCKS = ("simulation", "openrouter", "engine", "side")
 
 LIMITS = {
-    "no wish": Limit(per_s=100, burst=10),
+    "no wish": Limit(per_s=50, burst=5),
     "slower": Limit(per_s=40, burst=4),
     "two seconds": Limit(per_s=40, burst=4, retry_after_s=2),
-    "an exact wish now and then": Limit(per_s=100, burst=10, retry_after_s=0, retry_after_share=0.5),
+    "an exact wish now and then": Limit(per_s=50, burst=5, retry_after_s=0, retry_after_share=0.5),
     "windows and dates": Limit(per_s=50, window_s=5, retry_after_s=0, retry_after_date=True),
 }
 

@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.rows import SUITE, add_dataset, audit, suite_path
 from toolkit.contract import Contract
 from toolkit.gate import OpenGate, open_gate
+from toolkit.manifest import Manifest
+from toolkit.merge import merge as merge_datasets
 from toolkit.store.workspace import Dataset, Workspace
+
+NOT_CONTRADICTED = pa.table({"shard": pa.array([], pa.string()), "row_index": pa.array([], pa.int32())})
+"""No row whose prompt is contradicted."""
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -20,6 +26,12 @@ def opened(workspace: Workspace, dataset: Dataset, contract: Contract) -> OpenGa
     """The gate of a dataset that was audited."""
     suites = [(SUITE, suite_path(workspace))]
     return open_gate(dataset, contract, suites, allowed_providers=(), recheck=lambda *_: ())
+
+
+def merge(gates: Sequence[OpenGate], output: Path, **options: Any) -> Manifest:
+    """Merge datasets of which no row's prompt is contradicted, unless `contradicted` says so."""
+    none = {gate.dataset.name: NOT_CONTRADICTED for gate in gates}
+    return merge_datasets(gates, output, **{"contradicted": none} | options)
 
 
 def gate_of(workspace: Workspace, contract: Contract, name: str, *shards: Rows, **how: Any) -> OpenGate:

@@ -17,12 +17,11 @@ from pathlib import Path
 from tests.rows import audit
 from toolkit.contract import read_contract
 from toolkit.manifest import Manifest
-from toolkit.merge import merge
 from toolkit.mix import MergeSettings
 from toolkit.store.shards import LiveShards, read_live, write_live
 from toolkit.store.workspace import Workspace
 
-from .gates import opened
+from .gates import merge, opened
 from .generated import Strips, add_generated
 
 DATASETS = 8

@@ -16,11 +16,11 @@ from toolkit.config import parse_settings
 from toolkit.contract import Contract
 from toolkit.errors import ConfigError, GateClosed
 from toolkit.manifest import read_manifest
-from toolkit.merge import merge
+from toolkit.merge import merge as merge_datasets
 from toolkit.mix import MaskSettings, MergeSettings, Share
 from toolkit.store.workspace import Workspace
 
-from .gates import bytes_of, gate_of, rows_of
+from .gates import bytes_of, gate_of, merge, rows_of
 
 
 @pytest.fixture
@@ -126,8 +126,11 @@ def test_rows_whose_prompt_is_contradicted_are_left_out_unless_kept(workspace: W
     manifest = merge([gate], workspace.root / "train", contradicted={"B3": listed})
     assert [r["id"] for r in rows_of(workspace.root / "train")] == ["B3/a/0/0"]
     assert {k: n for k, n in manifest.totals.dropped.items() if n} == {"quarantined": 1, "prompt_contradicted": 1}
+    with pytest.raises(ConfigError, match="the rows whose prompt is contradicted, found nothing of B3; give these, or"):
+        merge_datasets([gate], workspace.root / "train", mix=MergeSettings(seed=9))
+    assert manifest == read_manifest(workspace.root / "train"), "nothing was replaced"
     keep = MergeSettings(contradicted_prompts="keep")
-    kept = merge([gate], workspace.root / "train", contradicted={"B3": listed}, mix=keep)
+    kept = merge_datasets([gate], workspace.root / "train", mix=keep)
     assert kept.totals.dropped["prompt_contradicted"] == 0
     assert kept.totals.written == 2
 

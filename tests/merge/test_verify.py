@@ -15,21 +15,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.flow.workspace import Command, batch_line, run, write_lines, write_prompts
-from tests.rows import row
+from tests.rows import result, row
 from toolkit.audit.suite import shipped_suite
 from toolkit.contract import Contract, read_contract
 from toolkit.errors import StoreError
 from toolkit.manifest import Manifest, read_manifest, write_manifest
-from toolkit.merge import merge
 from toolkit.mix import MergeSettings
 from toolkit.origins import at_hand, check_origins
 from toolkit.store.files import sha256_of
 from toolkit.store.workspace import Workspace
 from toolkit.train_suite import read_train_suite
-from toolkit.verifying import Found, examine
+from toolkit.verifying import Found, believed, examine, told
 from toolkit.vocabulary import Vocabulary
 
-from .gates import gate_of
+from .gates import gate_of, merge
 
 __all__ = ["run"]
 
@@ -282,3 +281,61 @@ def test_from_import_to_verify_with_options(run: Command, tmp_path: Path, vocabu
     assert held.code == 0, held.out
     for words in (("--weight", "B3"), ("--weight", "B3=x"), ("--limit", "B3=-1"), ("--limit", "=3")):
         assert run("merge", "B3", "-o", train, *words, root=root).code == 2
+
+
+# --- suites of one's own -----------------------------------------------------------------------------------
+
+
+def test_a_suite_that_looked_at_no_row_does_not_pass(root: Path, kimi: Contract) -> None:
+    suite = root / "idle.json"
+    suite.write_text(
+        json.dumps(
+            {
+                "name": "idle",
+                "expectations": [
+                    {
+                        "type": "expect_column_values_to_be_between",
+                        "severity": "critical",
+                        "kwargs": {
+                            "column": "n_ids",
+                            "min_value": 1,
+                            "row_condition": {
+                                "type": "comparison",
+                                "column": {"name": "n_ids"},
+                                "operator": "<",
+                                "parameter": 0,
+                            },
+                        },
+                        "meta": {"id": "nothing", "says": "Rows have ids", "wrong": "A row has none"},
+                    }
+                ],
+                "meta": {"tokenproof": {"table": "train"}},
+            }
+        ),
+        encoding="utf-8",
+    )
+    found = examine(root / "train", read_manifest(root / "train"), kimi, read_train_suite(suite))
+    assert found.faults == ()
+    assert [told(result) for result in found.failed] == [
+        "nothing: could not be evaluated: no critical expectation of the suite looked at a single row"
+    ]
+
+
+def test_a_suite_that_asks_nothing_of_single_rows_has_none_to_look_at() -> None:
+    (one,) = believed([result(scope="dataset", element_count=None, unexpected_count=None)])
+    assert one.success
+
+
+@pytest.mark.parametrize(
+    ("counts", "holds"),
+    [
+        ({"element_count": 10, "unexpected_count": 0}, True),
+        ({"element_count": 10, "unexpected_count": 1, "mostly": 0.9}, True),
+        ({"element_count": 10, "unexpected_count": 2, "mostly": 0.9}, False),
+        ({"element_count": 10, "unexpected_count": 1, "mostly": None}, False),
+        ({"element_count": 0, "unexpected_count": 0}, False),
+    ],
+)
+def test_a_result_is_held_to_its_own_counts(counts: dict[str, Any], holds: bool) -> None:
+    (one,) = believed([result(**counts)])
+    assert one.success is holds

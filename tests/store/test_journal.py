@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from toolkit.errors import StoreError
@@ -17,6 +20,7 @@ from toolkit.store.journal import (
     numbered_entries,
     read_entries,
     read_failures,
+    spelled,
     write_failures,
 )
 
@@ -56,6 +60,90 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
         writer.write(entry("b"))
     assert list(numbered_entries(path)) == [(1, given), (2, entry("b"))]
     assert count_entries(path.parent) == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "".join(map(chr, range(0x120))), "\u2028\u2029\ufeff\U0001f600", '\\"' * 99]
+)
+def test_a_body_that_is_spelled_already_makes_the_same_line(tmp_path: Path, text: str) -> None:
+    assert spelled(text) == orjson.dumps(text)
+    for name, body in (("plain", None), ("spliced", spelled(text))):
+        with LineWriter(tmp_path / name) as writer:
+            writer.write(entry("a", body=text), body)
+    assert (tmp_path / "plain").read_bytes() == (tmp_path / "spliced").read_bytes()
+    assert [one.body for one in read_entries(tmp_path / "spliced")] == [text]
+
+
+def test_the_disk_is_asked_for_once_for_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    fdatasync = os.fdatasync
+
+    def sync(handle: int) -> None:
+        synced.append(handle)
+        if len(synced) == 2:
+            raise OSError(errno.EIO, "Input/output error")
+        fdatasync(handle)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    with LineWriter(tmp_path / "1.jsonl") as writer:
+        writer.flush()
+        assert len(synced) == 0
+        writer.write(entry("a"))
+        writer.flush()
+        writer.flush()
+        assert len(synced) == 1
+        writer.write(entry("b"))
+        with pytest.raises(StoreError, match="Input/output error"):
+            writer.flush()
+        # What is not on the disk is not taken for flushed.
+        writer.flush()
+        assert len(synced) == 3
+    assert len(synced) == 3
+    assert names_in(tmp_path / "1.jsonl") == ["a", "b"]
+
+
+def test_a_flush_that_is_interrupted_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+
+    def sync(handle: int) -> None:
+        synced.append(handle)
+        if len(synced) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    writer = LineWriter(tmp_path / "1.jsonl")
+    writer.write(entry("a"))
+    with pytest.raises(KeyboardInterrupt):
+        writer.flush()
+    writer.close()
+    assert len(synced) == 2
+
+
+def test_a_flush_waits_for_one_that_goes_on_in_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def sync(handle: int) -> None:
+        began.set()
+        may_end.wait(10)
+        raise OSError(errno.EIO, "Input/output error")
+
+    def flush() -> None:
+        with pytest.raises(StoreError, match="Input/output error"):
+            writer.flush()
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    writer = LineWriter(tmp_path / "1.jsonl")
+    writer.write(entry("a"))
+    other = threading.Thread(target=flush)
+    other.start()
+    assert began.wait(10)
+    threading.Timer(0.05, may_end.set).start()
+    # Whoever closes meanwhile is told as well that it is not on the disk.
+    with pytest.raises(StoreError, match="Input/output error"):
+        writer.close()
+    other.join()
+    monkeypatch.undo()
+    writer.close()
 
 
 @pytest.mark.parametrize("tail", [b"{", b'{"row_key": "k"', '{"row_key": "日'.encode()[:-1], b"x" * 200_000])

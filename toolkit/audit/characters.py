@@ -1,4 +1,4 @@
-"""Single characters of a column of texts, looked up in its bytes: a regular expression would read every text whole."""
+"""Single characters of a column of texts, without a regular expression, which would read every text whole."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import codecs
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,6 +14,8 @@ from toolkit.audit.blocks import Bools, Ints
 
 _WHITE = np.isin(np.arange(256), np.frombuffer(b"\t\n\f\r ", dtype=np.uint8))
 """What `\\s` means to RE2: all of it ASCII, so a byte tells."""
+
+_REPLACED = "\ufffd"
 
 
 def white_edges(column: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -28,11 +31,12 @@ def white_edges(column: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def count_replaced(column: pa.Array) -> Ints:
     """How many U+FFFD each text holds; 0 where there is none."""
-    text, edges = _buffers(column)
-    at = np.flatnonzero(text[edges[0] : edges[-1]] == 0xEF) + edges[0]
-    at = at[at + 2 < len(text)]
-    at = at[(text[at + 1] == 0xBF) & (text[at + 2] == 0xBD)]
-    counts: Ints = np.diff(np.searchsorted(at, edges)).astype(np.int64)
+    counts: Ints = np.zeros(len(column), dtype=np.int64)
+    texts = pl.Series(column.cast(pa.large_string()), dtype=pl.String)
+    # Few texts hold one, and whether they do is found five times as fast as how many.
+    some = texts.str.contains(_REPLACED, literal=True).fill_null(False).arg_true()
+    if len(some):
+        counts[some.to_numpy()] = texts.gather(some).str.count_matches(_REPLACED, literal=True).to_numpy()
     return counts
 
 
@@ -47,7 +51,7 @@ def _buffers(column: pa.Array) -> tuple[npt.NDArray[np.uint8], Ints]:
     return text, edges
 
 
-_REPLACEMENT = "\ufffd".encode()
+_REPLACEMENT = _REPLACED.encode()
 _LONGEST_PART = 3
 """Bytes of a character that is not whole, at most."""
 

@@ -64,6 +64,7 @@ def gather(
     executor: Executor | None = None,
     verify: bool = False,
     unit_bytes: int = UNIT_BYTES,
+    before_writing: Callable[[], object] = lambda: None,
     tell: Callable[[str], None] = lambda _: None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Gathered:
@@ -86,6 +87,7 @@ def gather(
         executor: Who runs the tasks; None: this process.
         verify: The tasks hold the shards' bytes against shards.json.
         unit_bytes: What is measured at once (see `shard_facts.UNIT_BYTES`).
+        before_writing: Called before facts of a shard are written, unless by `executor`; what it raises ends the work.
         tell: Told in a sentence of kept facts that did not hold.
         advance: Told the number of rows of each shard that is done.
 
@@ -108,7 +110,8 @@ def gather(
     ]  # fmt: skip
     ended: dict[str, ShardStatus] = {}
     if tasks:
-        with closing((executor or LocalExecutor(cache(load_vocabulary), workers)).run(tasks)) as running:
+        executor = executor or LocalExecutor(cache(load_vocabulary), workers, before_writing)
+        with closing(executor.run(tasks)) as running:
             for status in running:
                 ended[status.shard.path] = status
                 advance(status.shard.rows)

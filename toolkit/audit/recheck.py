@@ -79,22 +79,19 @@ class Rechecker:
     def _reasons(self, verdict: Verdict, live: LiveShards, quarantine: pa.Table, scratch: Path) -> list[str]:
         doubts: list[str] = []
         importing = import_meanwhile()
-        try:
-            gathered = gather(
-                self.dataset,
-                live.shards,
-                self.contract,
-                self.load_vocabulary,
-                seed=hashlib.sha256(_as_json(verdict)).hexdigest(),
-                scratch=scratch,
-                believed=verdict.facts,
-                text_health=self.text_health,
-                workers=self.workers,
-                tell=doubts.append,
-                advance=self.advance,
-            )
-        finally:
-            importing.join()
+        gathered = gather(
+            self.dataset,
+            live.shards,
+            self.contract,
+            self.load_vocabulary,
+            seed=hashlib.sha256(_as_json(verdict)).hexdigest(),
+            scratch=scratch,
+            believed=verdict.facts,
+            text_health=self.text_health,
+            workers=self.workers,
+            tell=doubts.append,
+            advance=self.advance,
+        )
         for doubt in doubts:
             self.tell(doubt)
         accounting = self.account()
@@ -106,6 +103,7 @@ class Rechecker:
             scratch=scratch,
             workers=self.workers,
             allowed_providers=self.allowed_providers,
+            before_evaluating=importing.result,
         )
         self.contradicted(contradicted_prompts(conclusion.judged.facts))
         found = describe(

@@ -10,15 +10,17 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolkit.audit.conclude import conclude, import_meanwhile
+from toolkit.audit.conclude import conclude, import_gx
 from toolkit.audit.describe import describe
 from toolkit.audit.gather import check_shards, gather
 from toolkit.audit.scratch import scratch_folder
 from toolkit.audit.spread import Executor
 from toolkit.audit.suite import Suite
+from toolkit.audit.workers import Meanwhile
 from toolkit.contract import Contract
 from toolkit.errors import StoreError
 from toolkit.records import Accounting, LiveShard, Verdict
@@ -53,7 +55,7 @@ def audit(
     Args:
         dataset: Whose live shards are audited.
         contract: What its rows are held against.
-        load_vocabulary: Called at most once, after the suites were found to be in order.
+        load_vocabulary: Called at most once, maybe on another thread.
         suites: Each suite with the file that it was read from.
         accounting: What was asked and what became of it.
         allowed_providers: Display names; empty = any.
@@ -69,7 +71,7 @@ def audit(
 
     Raises:
         StoreError: there are no live shards, or a file cannot be read or written.
-        SuiteError: a suite cannot be checked as written; nothing was measured.
+        SuiteError: a suite cannot be checked as written; no facts were written.
     """
     started = time.monotonic()
     withdraw_verdict(dataset)
@@ -77,21 +79,24 @@ def audit(
     if not live.shards:
         raise StoreError(f"dataset {dataset.name}: no shards in {dataset.live}; generate or import answers first")
     prompts_sha256 = sha256_of(dataset.prompts) if stands(dataset.prompts) else None
-    importing = import_meanwhile()
+    checking = Meanwhile(lambda: _check_suites(suites))
+    here = executor is None and _is_of(live, contract)
+    loading = Meanwhile(partial(_with_engines, load_vocabulary)) if here else None
     whole, unreadable = _readable(dataset, live, contract, workers, check=executor is None)
-    importing.join()
-    _check_suites(suites)
+    if executor is not None:
+        checking.result()
     with scratch_folder(dataset) as scratch:
         gathered = gather(
             dataset,
             whole,
             contract,
-            load_vocabulary,
+            loading.result if loading is not None else load_vocabulary,
             seed=dataset.name,
             text_health=text_health,
             workers=workers,
             executor=executor,
             verify=executor is not None,
+            before_writing=checking.result,
             tell=tell,
             advance=advance,
         )
@@ -104,6 +109,7 @@ def audit(
             scratch=scratch,
             workers=workers,
             allowed_providers=allowed_providers,
+            before_evaluating=checking.result,
         )
         with ExitStack() as undo:
             # Whatever goes wrong from here on, an interrupt too: no verdict and no report stay behind.
@@ -137,17 +143,28 @@ def _readable(
     dataset: Dataset, live: LiveShards, contract: Contract, workers: int | None, *, check: bool
 ) -> tuple[Sequence[LiveShard], Sequence[str]]:
     """Live shards that can be measured, and why others cannot. Unless `check`, bytes are left to whoever measures."""
-    if live.contract not in (None, "", contract.name):
+    if not _is_of(live, contract):
         return [], [f"{dataset.name}/shards.json: expected rows of contract {contract.name}, found {live.contract}"]
     return check_shards(dataset, live.shards, workers=workers) if check else (live.shards, [])
 
 
+def _is_of(live: LiveShards, contract: Contract) -> bool:
+    return live.contract in (None, "", contract.name)
+
+
+def _with_engines(load_vocabulary: Callable[[], Vocabulary]) -> Vocabulary:
+    vocabulary = load_vocabulary()
+    vocabulary.make_engines()
+    return vocabulary
+
+
 def _check_suites(suites: Sequence[tuple[Suite, Path]]) -> None:
-    """Refuse before anything is measured what Great Expectations would not check as it is written.
+    """Refuse what Great Expectations would not check as it is written. Importing it takes most of the time.
 
     Raises:
         SuiteError: with every fault of the first faulty suite.
     """
+    import_gx()
     from toolkit.audit.gx.evaluate import check_suite
 
     for suite, _ in suites:

@@ -7,7 +7,7 @@ part of its status, never an exception: whoever spreads the tasks hears of every
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -99,12 +99,14 @@ class Unit:
         first: Position of the first row in the shard.
         skipped: Rows of these groups before it.
         rows: How many rows.
+        metadata: Of the shard's file, so that it is read once.
     """
 
     groups: range
     first: int
     skipped: int
     rows: int
+    metadata: pq.FileMetaData = field(repr=False, compare=False)
 
 
 RunUnits = Callable[[Callable[[Unit], pa.Table], Iterable[Unit]], Iterable[pa.Table]]
@@ -221,17 +223,17 @@ def units_of(task: ShardTask) -> Iterator[Unit]:
     at = begin = rows = held = 0
     for group, (count, size) in enumerate(sizes):
         if rows and (held + size > task.unit_bytes or rows + count > _UNIT_ROWS):
-            yield Unit(range(begin, group), at, 0, rows)
+            yield Unit(range(begin, group), at, 0, rows, file.metadata)
             at, begin, rows, held = at + rows, group, 0, 0
         if size > task.unit_bytes or count > _UNIT_ROWS:
             step = max(1, min(_UNIT_ROWS, count * task.unit_bytes // max(size, 1)))
             for first in range(0, count, step):
-                yield Unit(range(group, group + 1), at + first, first, min(step, count - first))
+                yield Unit(range(group, group + 1), at + first, first, min(step, count - first), file.metadata)
             at, begin = at + count, group + 1
             continue
         rows, held = rows + count, held + size
     if rows:
-        yield Unit(range(begin, len(sizes)), at, 0, rows)
+        yield Unit(range(begin, len(sizes)), at, 0, rows, file.metadata)
 
 
 def _size(group: pq.RowGroupMetaData) -> tuple[int, int]:
@@ -246,7 +248,7 @@ _READ = frozenset(MEASURED_FROM)
 
 def _measure_unit(task: ShardTask, unit: Unit, vocabulary: Vocabulary) -> pa.Table:
     try:
-        file = open_shard(task.dataset, task.shard)
+        file = open_shard(task.dataset, task.shard, unit.metadata)
         rows = file.read_row_groups(list(unit.groups), columns=MEASURED_FROM, use_threads=False)
         rows = rows.slice(unit.skipped, unit.rows).combine_chunks()
     except (pa.ArrowException, OSError) as error:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import as_completed
 from typing import Protocol
 
 import pyarrow as pa
 
 from toolkit.audit.shard_facts import ShardStatus, ShardTask, Unit, facts_of_shard
-from toolkit.audit.workers import cores, in_order, threads
+from toolkit.audit.workers import as_they_end, cores, in_order, threads
 from toolkit.errors import StoreError
 from toolkit.vocabulary import Vocabulary
 
@@ -30,11 +29,23 @@ class Executor(Protocol):
 
 class LocalExecutor:
     """All cores of this machine: shards side by side, and the units of each side by side, so that one large shard is
-    spread as many small ones are. At most `workers` units are in memory at a time."""
+    spread as many small ones are. At most `workers` units are in memory at a time.
 
-    def __init__(self, load_vocabulary: Callable[[], Vocabulary], workers: int | None = None):
+    Args:
+        load_vocabulary: Vocabulary of the tasks' contract.
+        workers: How many units; None: as many as there are cores.
+        before_writing: Called before facts of a shard are written; what it raises ends the work.
+    """
+
+    def __init__(
+        self,
+        load_vocabulary: Callable[[], Vocabulary],
+        workers: int | None = None,
+        before_writing: Callable[[], object] = lambda: None,
+    ):
         self.workers = workers or cores()
         self._load = load_vocabulary
+        self._before_writing = before_writing
         self._loading = threading.Lock()
 
     def run(self, tasks: Sequence[ShardTask]) -> Generator[ShardStatus, None, None]:
@@ -44,13 +55,15 @@ class LocalExecutor:
 
             def run_units(measure: Callable[[Unit], pa.Table], found: Iterable[Unit]) -> Iterator[pa.Table]:
                 for table in in_order(units, measure, found, ahead=self.workers + 1):
+                    self._before_writing()
                     if stopped.is_set():
                         raise StoreError("interrupted")
                     yield table
+                self._before_writing()  # a shard without rows has facts too
 
             try:
                 waiting = [shards.submit(facts_of_shard, task, self._vocabulary, run_units) for task in tasks]
-                for ended in as_completed(waiting):
+                for ended in as_they_end(waiting):
                     yield ended.result()
             finally:
                 stopped.set()

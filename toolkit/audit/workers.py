@@ -7,14 +7,19 @@ and threads share one vocabulary.
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_LOOK_S = 0.2
+"""How often whoever waits looks up. Once polars is imported, a signal does not end a wait of the main thread: who waits
+without end would obey an interrupt only when what it waits for is there."""
 
 
 def cores() -> int:
@@ -39,9 +44,50 @@ def in_order(pool: Executor, do: Callable[[Item], Result], items: Iterable[Item]
         for item in items:
             waiting.append(pool.submit(do, item))
             if len(waiting) >= ahead:
-                yield waiting.popleft().result()
+                yield _result_of(waiting.popleft())
         while waiting:
-            yield waiting.popleft().result()
+            yield _result_of(waiting.popleft())
     finally:
         for future in waiting:
             future.cancel()
+
+
+def as_they_end(futures: Iterable[Future[Result]]) -> Iterator[Future[Result]]:
+    """Futures, each when it is done."""
+    left = set(futures)
+    while left:
+        done, left = wait(left, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+        yield from done
+
+
+def _result_of(future: Future[Result]) -> Result:
+    _wait_for(future)
+    return future.result()
+
+
+def _wait_for(future: Future[Result]) -> None:
+    while not wait([future], timeout=_LOOK_S).done:
+        pass
+
+
+class Meanwhile(Generic[Result]):
+    """Something that is begun now, on a thread of its own, and asked for later. A process that ends does not wait for
+    it."""
+
+    def __init__(self, do: Callable[[], Result]):
+        self._future: Future[Result] = Future()
+        threading.Thread(target=self._run, args=(do,), daemon=True).start()
+
+    def _run(self, do: Callable[[], Result]) -> None:
+        try:
+            self._future.set_result(do())
+        except BaseException as error:  # noqa: BLE001 (whoever asks for the result gets it)
+            self._future.set_exception(error)
+
+    def result(self) -> Result:
+        """What came of it, or what it raised; waits until it is there."""
+        return _result_of(self._future)
+
+    def join(self) -> None:
+        """Wait until it is over, whatever came of it."""
+        _wait_for(self._future)

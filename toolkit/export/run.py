@@ -18,7 +18,7 @@ from toolkit.export.draft_files import write_draft_vocabulary, write_frequencies
 from toolkit.export.draft_vocabulary import DraftVocabulary, count_supervised, draft_vocabulary
 from toolkit.export.hf_dataset import HfDataset, labels_columns, speculators_columns, trl_columns
 from toolkit.export.json_lines import JsonLines
-from toolkit.export.output import REPORT_NAME, replacing
+from toolkit.export.output import REPORT_NAME, check_replaceable
 from toolkit.export.readers import TEXT_ONLY, Algorithm, Longer, Reader, Target, reader_of
 from toolkit.export.report import (
     Cuts,
@@ -34,6 +34,7 @@ from toolkit.export.torchspec import TorchSpecCache
 from toolkit.export.train_set import TrainSet
 from toolkit.export.window import FATES, Ints, Marks, Outcome, Rows, look_through, places, take
 from toolkit.store.files import sha256_of, write_atomic
+from toolkit.store.published import replacing
 
 OVER_CAP = "over_token_cap"
 
@@ -120,7 +121,7 @@ def export(
     if options.target in TEXT_ONLY:
         raise ConfigError(f"{options.target}: takes text, and has no reader of ids")
     run = begin(train_set, options, marks)
-    with replacing(output) as fresh:
+    with replacing(output, check_replaceable, doing="exporting") as fresh:
         with closing(_writer_of(options.target, fresh)) as writer:
             for rows in train_set.read():
                 writer.add(run.select(rows))

@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from toolkit.errors import ConfigError
 from toolkit.export.conversations import Conversation, NotExpressibleError, conversation_of
-from toolkit.export.output import replacing
+from toolkit.export.output import check_replaceable
 from toolkit.export.parity import ParityCheck
 from toolkit.export.readers import TEXT_ONLY
 from toolkit.export.report import ExportReport, Tally
 from toolkit.export.run import ExportOptions, Run, begin, check_some, finish
 from toolkit.export.train_set import TrainSet
 from toolkit.export.window import Rows, take
+from toolkit.store.published import replacing
 from toolkit.wire.json import dump_json
 
 NAME = "conversations.jsonl"
@@ -45,7 +46,7 @@ def export_text(
     if options.target not in TEXT_ONLY:
         raise ConfigError(f"{options.target}: reads ids, and needs no conversations")
     run = begin(train_set, options)
-    with replacing(output) as fresh:
+    with replacing(output, check_replaceable, doing="exporting") as fresh:
         with (fresh / NAME).open("wb") as file:
             for rows, texts in train_set.read_texts():
                 for conversation in _chosen(run, rows, texts, parity):

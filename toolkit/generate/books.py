@@ -17,7 +17,7 @@ from toolkit.generate.status import Rate, RunStatus
 from toolkit.generate.summary import RunSummary, shown
 from toolkit.records import Failure
 from toolkit.sealing import Alongside
-from toolkit.store.journal import LineWriter
+from toolkit.store.journal import LineWriter, spelled
 
 _NAME_LETTERS = 80
 _NAMES_REMEMBERED = 256
@@ -66,9 +66,11 @@ class Books:
 
     async def keep(self, came: Answered, source: str) -> None:
         """An answer is on the disk before it is counted."""
-        written = self.commit.begin(self.journal, came.entry)
+        body = spelled(came.entry.body)
+        written = self.commit.begin(self.journal, came.entry, body)
         # In the order of the journal's lines, and while the disk is at work.
-        self.rows.add(came.entry, came.reply)
+        self.rows.add(came.entry, came.reply, body)
+        del body  # not to be held by the thousand while the disk is waited for
         await written
         reply, summary = came.reply, self.summary
         summary.cost_usd += reply.cost_usd or 0.0

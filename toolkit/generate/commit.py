@@ -31,15 +31,15 @@ class GroupCommit:
         """
         await self.begin(writer, record)
 
-    def begin(self, writer: LineWriter, record: Entry | Failure) -> asyncio.Future[None]:
-        """Write one line; what is returned is done once it is on the disk.
+    def begin(self, writer: LineWriter, record: Entry | Failure, body: bytes | None = None) -> asyncio.Future[None]:
+        """Write one line, as `LineWriter.write` does; what is returned is done once it is on the disk.
 
         Raises:
             StoreError: as `write`.
         """
         if self._broken is not None:
             raise self._broken
-        writer.write(record)
+        writer.write(record, body)
         waiting = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         self._written.set()

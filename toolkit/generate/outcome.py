@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from toolkit.config import EndpointSettings, Routing, Secret
 from toolkit.errors import PermanentError, TransientError
 from toolkit.generate.plan import Planned
@@ -75,7 +77,7 @@ class Judge:
         if isinstance(answer, NoAnswer):
             return self._refused(answer, entry)
         if answer.model is None:
-            entry = replace(entry, assumed=("model",))
+            entry = structs.replace(entry, assumed=("model",))
         reply = self.builder.accept(entry, answer, where=self.endpoint.name)
         if isinstance(reply, Failure):
             return Refused(failure=reply, provider=answer.provider)
@@ -110,7 +112,7 @@ class Judge:
         if self.watch.finds_in_body(entry.body):
             # The key stands there in a form that cannot be cut out: neither the body nor the words of it are kept.
             answer = replace(answer, detail=f"{answer.reason}: {_WITHHELD}", provider=None, model=None)
-            entry = replace(entry, body="")
+            entry = structs.replace(entry, body="")
         failure = failure_of(answer, entry, where=self.endpoint.name)
         # Where the endpoint, the key or the credit is at fault, the prompt is asked again by another run.
         final = not (answer.transient or answer.stops_run or answer.about_endpoint)
@@ -140,7 +142,7 @@ class Judge:
             model=self._clean(reply.model),
             cost_usd=reply.cost_usd,
         )
-        failure = failure_of(bare, replace(entry, body=""), where=self.endpoint.name)
+        failure = failure_of(bare, structs.replace(entry, body=""), where=self.endpoint.name)
         return Refused(failure=replace(failure, body=None), about_endpoint=True)
 
     def _clean(self, text: str | None) -> str | None:

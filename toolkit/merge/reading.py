@@ -19,7 +19,16 @@ import pyarrow.compute as pc
 from toolkit.columns import SHARD_SCHEMA
 from toolkit.gate import OpenGate
 from toolkit.masks import Ints, MaskForm, supervised_stretch
-from toolkit.merge.id_lists import as_bytes, hashes_of, lengths_of, order_of_keys, plain_lists
+from toolkit.merge.id_lists import (
+    as_bytes,
+    as_series,
+    hashes_of,
+    in_one_piece,
+    joined,
+    lengths_of,
+    order_of_keys,
+    plain_lists,
+)
 from toolkit.merge.names import IN_SHARDS, NAMED, Names, Numbers
 from toolkit.merge.row_fates import (
     COPIED,
@@ -57,14 +66,20 @@ NUMBERS = np.dtype([(name, np.int32) for name in ("number", "prompt_len", "mask_
 """What rows in buckets bear as numbers. `number` is the row's line in the index; masks are given by their ends, from
 the row's first id."""
 
+
+def _long(kind: pa.DataType) -> pa.DataType:
+    """A type as columns have it that were in `as_series`."""
+    return pa.large_string() if pa.types.is_string(kind) else kind
+
+
 AS_IT_IS = [name for name in COPIED if name not in NAMED]
 
 BUCKET_SCHEMA = pa.schema(
     [
         pa.field("numbers", pa.binary(NUMBERS.itemsize)),
-        pa.field("id", pa.string()),
-        *(pa.field(name, pa.large_binary()) for name in LISTS),
-        *(SHARD_SCHEMA.field(name).with_nullable(True) for name in AS_IT_IS),
+        pa.field("ids", pa.large_binary()),
+        pa.field("id", pa.large_string()),
+        *(pa.field(name, _long(SHARD_SCHEMA.field(name).type)) for name in AS_IT_IS),
     ]
 )
 """Rows in buckets: the bytes of their `NUMBERS`, of their ids, and what goes to the train set as it is."""
@@ -84,7 +99,7 @@ class _Gathered:
     """What one thread has read and not yet dealt."""
 
     numbers: list[npt.NDArray[np.void]] = field(default_factory=list)
-    rows: list[pa.Table] = field(default_factory=list)
+    rows: list[pl.DataFrame] = field(default_factory=list)
     lines: list[pl.DataFrame] = field(default_factory=list)
     bytes: int = 0
 
@@ -220,29 +235,31 @@ class FirstPass:
             numbers[name] = values
         numbers["dataset"] = self.names.number_of(gate.dataset.name)
         numbers["shard"] = self.names.number_of(shard.sha256)
-        ids = [as_bytes(rows.prompts), as_bytes(rows.outputs)]
-        columns = [_ids_of(gate.dataset.name, rows.kept), *ids, *(rows.kept[name] for name in AS_IT_IS)]
+        ids = {"prompt_ids": as_bytes(rows.prompts), "output_ids": as_bytes(rows.outputs)}
+        others = {name: as_series(rows.kept[name]) for name in AS_IT_IS}
         gathered.numbers.append(numbers)
-        gathered.rows.append(pa.table(columns, names=BUCKET_SCHEMA.names[1:]))
+        gathered.rows.append(pl.DataFrame(ids | {"id": as_series(_ids_of(gate.dataset.name, rows.kept))} | others))
         gathered.lines.append(self._lines_of(gate, rows, ids))
-        gathered.bytes += gathered.rows[-1].nbytes
+        gathered.bytes += rows.nbytes
 
     def _add(self, gathered: _Gathered) -> None:
         """Deal what was gathered."""
         lines = pl.concat(gathered.lines)
         buckets = self.buckets.bucket_of(lines["order_1"].to_numpy())
         dealt = np.argsort(buckets, kind="stable")
-        rows = pa.concat_tables(gathered.rows).take(pa.array(dealt))
+        rows = pl.concat(gathered.rows, rechunk=True)
+        ids = joined(rows["prompt_ids"], rows["output_ids"], dealt)
+        others = [in_one_piece(rows[name].gather(dealt)) for name in BUCKET_SCHEMA.names[2:]]
         numbers = np.concatenate(gathered.numbers)[dealt]
         with self._lock:
             numbers["number"] = self._rows + dealt
             self._rows += len(lines)
             self._lines.append(lines)
             packed = pa.Array.from_buffers(BUCKET_SCHEMA.field(0).type, len(numbers), [None, pa.py_buffer(numbers)])
-            whole = pa.Table.from_arrays([packed, *rows.columns], schema=BUCKET_SCHEMA)
+            whole = pa.Table.from_arrays([packed, ids, *others], schema=BUCKET_SCHEMA)
             self.buckets.add(whole, buckets[dealt])
 
-    def _lines_of(self, gate: OpenGate, rows: _OpenRows, ids: Sequence[pa.Array]) -> pl.DataFrame:
+    def _lines_of(self, gate: OpenGate, rows: _OpenRows, ids: Mapping[str, pl.Series]) -> pl.DataFrame:
         count = rows.kept.num_rows
         several = self.mix.duplicates == "drop" and len(self.datasets) > 1
         nothing = np.zeros(count, np.uint64)
@@ -255,8 +272,8 @@ class FirstPass:
             "group": self._groups_of(rows.named["source"], rows.named["provider"]),
             "order_1": order[:, 0],
             "order_2": order[:, 1],
-            "prompt_hash": hashes_of(ids[0]) if several else nothing,
-            "answer_hash": hashes_of(ids[1]) if several else nothing,
+            "prompt_hash": hashes_of(ids["prompt_ids"]) if several else nothing,
+            "answer_hash": hashes_of(ids["output_ids"]) if several else nothing,
             "opening": openings,
             **{name: pl.Series(pl.from_arrow(rows.kept[name])) for name in IDENTITY},
             "n_tokens": rows.prompt_len + lengths_of(rows.outputs),
@@ -294,6 +311,11 @@ class _OpenRows:
     start: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     stop: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     prompt_len: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of their columns."""
+        return int(self.kept.nbytes)
 
     def only(self, places: Ints) -> _OpenRows:
         """Some of them."""

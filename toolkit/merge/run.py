@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +29,14 @@ from toolkit.merge.reading import BUCKET_SCHEMA, FirstPass, Read
 from toolkit.merge.selection import REASONS, TRAIN, Codes, Dropped, order_of, select_rows
 from toolkit.merge.writing import write_parts
 from toolkit.mix import DEFAULT_MIX, MergeSettings, of_these
+from toolkit.store.published import replacing
 from toolkit.store.shuffle import Buckets, bucket_bits
-from toolkit.train_folder import check_same_datasets, replacing
+from toolkit.train_folder import check_replaceable, check_same_datasets
 from toolkit.train_parts import MeasuredPart, Measuring
 from toolkit.verifying import SUITE_NAME, measuring_of, prove_rows
+
+_KEPT_MS = 30_000
+"""How long freed memory is kept. It is taken again within tenths of a second."""
 
 
 def merge(
@@ -55,13 +60,15 @@ def merge(
         contract: The contract of all of them; the shipped one of the name that they bear when None.
         suite: The suite that the written rows must pass (table `train`); the shipped one when None.
         mix: What is taken, and where loss falls.
-        contradicted: Dataset → table of `shard` (sha256) and `row_index`: rows whose prompt evidence is contradicted.
+        contradicted: Dataset → table of `shard` (sha256) and `row_index`: rows whose prompt evidence is contradicted,
+            as a `Rechecker` tells them. Needed of each dataset, unless `mix` says that they are kept.
         replace: Replace also a train set of other datasets.
         advance: Told of rows as they are read, and again as they are written.
 
     Raises:
         ConfigError: no dataset, one twice, two contracts, options that do not go together, or `output` holds something
-            else, or a train set of others.
+            else, or a train set of others; or it is not said which rows' prompts are contradicted, nor that these are
+            kept.
         StoreError: a shard changed since its gate was opened, a quarantine does not fit its shards, a
             row stands there twice, no row remains, or something cannot be written. `output` is as before.
         GateClosed: what was written does not pass the suite. `output` is as before.
@@ -70,18 +77,40 @@ def merge(
     contract = contract or read_contract(ordered[0].verdict.contract)
     _check_contract(ordered, contract)
     mix = of_these(mix, {gate.dataset.name for gate in ordered})
+    left_aside = _left_aside(ordered, mix, contradicted or {})
     measuring = measuring_of(contract, mix, split=bool(mix.validation_percent))
-    with replacing(output) as fresh:
+    with replacing(output, check_replaceable, doing="merging") as fresh:
         if not replace:
             check_same_datasets(output, {gate.dataset.name for gate in ordered})
         importing = import_meanwhile()
         try:
-            manifest, parts = _write_rows(ordered, output, fresh, mix, measuring, contradicted or {}, advance)
+            with _kept_memory():
+                manifest, parts = _write_rows(ordered, output, fresh, mix, measuring, left_aside, advance)
         finally:
             importing.join()
         manifest = prove_rows(manifest, parts, suite or shipped_suite(SUITE_NAME))
         write_manifest(fresh, manifest)
     return manifest
+
+
+@contextmanager
+def _kept_memory() -> Iterator[None]:
+    """Let Arrow keep the memory that it frees. Its usual allocator gives pages back to the system at once, and rows go
+    through so many short-lived buffers that a sixth of a merge would be spent on getting them again.
+
+    It holds for the whole process, and what is kept at the end goes back to the system within `_KEPT_MS`.
+    """
+    before = pa.default_memory_pool()
+    keeps = "jemalloc" in pa.supported_memory_backends()
+    pa.set_memory_pool(pa.jemalloc_memory_pool() if keeps else pa.system_memory_pool())
+    if keeps:
+        pa.jemalloc_set_decay_ms(_KEPT_MS)
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
+        if keeps:
+            pa.jemalloc_set_decay_ms(0)
 
 
 def _write_rows(
@@ -101,7 +130,7 @@ def _write_rows(
                 mix=mix,
                 form=measuring.form,
                 datasets=[gate.dataset.name for gate in gates],
-                contradicted={} if mix.contradicted_prompts == "keep" else contradicted,
+                contradicted=contradicted,
             )
             read = [first.read(gate, advance) for gate in gates]
         index = first.index()
@@ -126,6 +155,22 @@ def _by_name(gates: Sequence[OpenGate]) -> list[OpenGate]:
     if twice:
         raise ConfigError(f"expected each dataset once, found twice: {', '.join(twice)}")
     return sorted(gates, key=lambda gate: gate.dataset.name)
+
+
+def _left_aside(
+    gates: Sequence[OpenGate], mix: MergeSettings, contradicted: Mapping[str, pa.Table]
+) -> Mapping[str, pa.Table]:
+    """Rows to leave out because another prompt than ours was answered. Without a list nothing would be left out, and
+    nobody would know."""
+    if mix.contradicted_prompts == "keep":
+        return {}
+    unknown = [gate.dataset.name for gate in gates if gate.dataset.name not in contradicted]
+    if unknown:
+        raise ConfigError(
+            "merge: expected of each dataset the rows whose prompt is contradicted, found nothing of "
+            f"{', '.join(unknown)}; give these, or state contradicted_prompts = 'keep'"
+        )
+    return contradicted
 
 
 def _check_contract(gates: Sequence[OpenGate], contract: Contract) -> None:

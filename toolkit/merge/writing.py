@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,29 +19,18 @@ from toolkit.columns import TRAIN_SCHEMA
 from toolkit.errors import StoreError
 from toolkit.manifest import SHARDS_NAME, VALIDATION_NAME, OutputFile
 from toolkit.masks import Ints, mask_of
-from toolkit.merge.id_lists import joined, lengths_of
+from toolkit.merge.id_lists import as_lists, as_series, in_one_piece, lengths_of
 from toolkit.merge.names import NAMED, Names
 from toolkit.merge.reading import AS_IT_IS, NUMBERS
 from toolkit.merge.selection import TRAIN, VALIDATION, Codes
-from toolkit.store.files import sha256_of, write_whole
+from toolkit.merge.train_file import TEXTS, write_train_file
+from toolkit.store.files import sha256_of
 from toolkit.store.shuffle import Buckets, PartCutter
 from toolkit.train_parts import MeasuredPart, Measuring, measure_part
 from toolkit.verifying import side_of
 
-_ROWS_PER_GROUP = 4_096
-_THREADS = 2
-_TEXTS = ["messages", "tools", "reasoning", "content", "tool_calls"]
-_IDS_LEAF = "input_ids.list.element"
-
-_REPEATED = [*NAMED, "tools"]
-"""Columns with few values: the only ones that gain from a dictionary."""
-
-_WITH_STATISTICS = [
-    name
-    for name, kind in zip(TRAIN_SCHEMA.names, TRAIN_SCHEMA.types, strict=True)
-    if name not in _TEXTS and not pa.types.is_list(kind)
-]
-"""Columns whose least and greatest value are kept for each row group: of long texts and of lists nobody asks them."""
+_THREADS = 3
+"""One more than work at once on two cores: each waits for the disk after every part."""
 
 _READ_BACK_EVERY = 16
 """The first part of each side and every sixteenth after are read back whole and compared; `verify` reads all."""
@@ -134,51 +123,97 @@ def write_parts(
     return written
 
 
-def _parts(buckets: Buckets, fates: Codes, rank: Ints) -> Iterator[tuple[str, int, pa.Table]]:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of a bucket, or of several, in their order: their `NUMBERS`, and the other columns."""
+
+    numbers: npt.NDArray[np.void]
+    others: pl.DataFrame
+
+    def taken(self, places: Ints) -> _Rows:
+        """Some of them, in this order. Where they are few they are copied, lest they keep the whole bucket."""
+        rows = _Rows(self.numbers[places], self.others[places])
+        if 2 * len(places) >= len(self.numbers):
+            return rows
+        return _Rows(rows.numbers, pl.DataFrame([as_series(in_one_piece(c)).alias(c.name) for c in rows.others]))
+
+    def slice(self, first: int, count: int) -> _Rows:
+        """Neighbouring ones."""
+        return _Rows(self.numbers[first : first + count], self.others.slice(first, count))
+
+
+class _Side:
+    """One side of the split: its rows, bucket after bucket, come out as parts."""
+
+    def __init__(self) -> None:
+        # It cuts sizes alone: rows wait as they are, for a table would move their texts.
+        self._cutter = PartCutter(lambda rows: rows["bytes"].to_numpy())
+        self._waiting: deque[_Rows] = deque()
+
+    def add(self, rows: _Rows, sizes: Ints) -> Iterator[list[_Rows]]:
+        """The parts that are whole once these rows have come; `sizes`: bytes of each."""
+        self._waiting.append(rows)
+        for part in self._cutter.add(pa.table({"bytes": sizes})):
+            yield self._next(part.num_rows)
+
+    def rest(self) -> Iterator[list[_Rows]]:
+        """What is left when all rows have come."""
+        for part in self._cutter.rest():
+            yield self._next(part.num_rows)
+
+    def _next(self, count: int) -> list[_Rows]:
+        found = []
+        while count:
+            rows = self._waiting.popleft()
+            here = min(count, len(rows.numbers))
+            found.append(rows.slice(0, here))
+            if here < len(rows.numbers):
+                self._waiting.appendleft(rows.slice(here, len(rows.numbers) - here))
+            count -= here
+        return found
+
+
+def _parts(buckets: Buckets, fates: Codes, rank: Ints) -> Iterator[tuple[str, int, list[_Rows]]]:
     """Parts in their order, with the folder and the number of each."""
-    sides = {SHARDS_NAME: (TRAIN, PartCutter(_weigh)), VALIDATION_NAME: (VALIDATION, PartCutter(_weigh))}
+    sides = {SHARDS_NAME: (TRAIN, _Side()), VALIDATION_NAME: (VALIDATION, _Side())}
     numbers = Counter[str]()
-    for rows in buckets.drain():
-        number = _numbers_of(rows)["number"]
-        for folder, (fate, cutter) in sides.items():
+    for table in buckets.drain():
+        rows, sizes = _rows_of(table), _sizes_of(table)
+        number = rows.numbers["number"]
+        for folder, (fate, side) in sides.items():
             chosen = np.flatnonzero(fates[number] == fate)
             if len(chosen):
                 ordered = chosen[np.argsort(rank[number[chosen]])]
-                for part in cutter.add(_taken(rows, ordered)):
+                for part in side.add(rows.taken(ordered), sizes[ordered]):
                     yield folder, numbers[folder], part
                     numbers[folder] += 1
-    for folder, (_, cutter) in sides.items():
-        for part in cutter.rest():
+    for folder, (_, side) in sides.items():
+        for part in side.rest():
             yield folder, numbers[folder], part
             numbers[folder] += 1
 
 
-def _numbers_of(rows: pa.Table) -> npt.NDArray[np.void]:
-    packed = rows["numbers"]
-    found = [np.frombuffer(c.buffers()[1], NUMBERS, len(c), c.offset * NUMBERS.itemsize) for c in packed.chunks]
-    return np.concatenate(found) if found else np.zeros(0, NUMBERS)
+def _rows_of(table: pa.Table) -> _Rows:
+    packed = table["numbers"]
+    numbers = [np.frombuffer(c.buffers()[1], NUMBERS, len(c), c.offset * NUMBERS.itemsize) for c in packed.chunks]
+    return _Rows(
+        np.concatenate(numbers), pl.DataFrame([as_series(table[name]).alias(name) for name in table.column_names[1:]])
+    )
 
 
-def _taken(rows: pa.Table, places: Ints) -> pa.Table:
-    """Rows of a bucket in another order, prompt and output ids joined."""
-    ids = joined(rows["prompt_ids"], rows["output_ids"], places)
-    others = rows.drop_columns(["prompt_ids", "output_ids"]).take(pa.array(places))
-    return others.append_column("input_ids", ids)
-
-
-def _weigh(rows: pa.Table) -> Ints:
+def _sizes_of(table: pa.Table) -> Ints:
     """Bytes of ids, mask and text of each row, as they stand in memory."""
-    bytes_per_id = np.dtype(np.int32).itemsize + np.dtype(np.int8).itemsize
-    sizes = bytes_per_id * lengths_of(rows["input_ids"])
-    for name in _TEXTS:
-        sizes = sizes + np.asarray(pc.fill_null(pc.binary_length(rows[name]), 0).to_numpy(), np.int64)
+    n_ids = np.asarray(pc.binary_length(table["ids"]).to_numpy(), np.int64) // np.dtype(np.int32).itemsize
+    sizes = (np.dtype(np.int32).itemsize + np.dtype(np.int8).itemsize) * n_ids
+    for name in TEXTS:
+        sizes = sizes + np.asarray(pc.fill_null(pc.binary_length(table[name]), 0).to_numpy(), np.int64)
     return sizes
 
 
-def _write(fresh: Path, folder: str, number: int, rows: pa.Table, names: Names, measuring: Measuring) -> _Done:
+def _write(fresh: Path, folder: str, number: int, rows: Sequence[_Rows], names: Names, measuring: Measuring) -> _Done:
     train = train_rows(rows, names)
     path = fresh / folder / f"part-{number:05d}.parquet"
-    _write_part(path, train)
+    write_train_file(path, train)
     if number % _READ_BACK_EVERY == 0:
         _read_back(path, train)
     output = OutputFile(path=f"{folder}/{path.name}", sha256=sha256_of(path), rows=train.num_rows)
@@ -205,43 +240,25 @@ def _counts(train: pa.Table) -> pl.DataFrame:
     )
 
 
-def train_rows(rows: pa.Table, names: Names) -> pa.Table:
+def train_rows(rows: Sequence[_Rows], names: Names) -> pa.Table:
     """Rows of `TRAIN_SCHEMA`, in one chunk, so that how they were dealt leaves no trace in the file."""
-    rows = rows.combine_chunks()
-    numbers = _numbers_of(rows)
-    ids = rows["input_ids"].combine_chunks()
+    numbers = np.concatenate([some.numbers for some in rows])
+    others = pl.concat([some.others for some in rows], rechunk=True)
+    ids = as_lists(in_one_piece(others["ids"]))
     seq_len = lengths_of(ids)
-    offsets = pa.array(np.concatenate([[0], np.cumsum(seq_len)]).astype(np.int32))
     start, stop = (numbers[name].astype(np.int64) for name in ("mask_start", "mask_stop"))
     made = {
-        "input_ids": pa.ListArray.from_arrays(offsets, ids.flatten()),
-        "loss_mask": pa.ListArray.from_arrays(offsets, pa.array(mask_of(seq_len, start, stop))),
+        "input_ids": ids,
+        "loss_mask": pa.ListArray.from_arrays(ids.offsets, pa.array(mask_of(seq_len, start, stop))),
         "prompt_len": pa.array(numbers["prompt_len"].copy()),
         "seq_len": _int32(seq_len),
         "n_supervised": _int32(stop - start),
         **{name: names.texts_of(numbers[name].copy()) for name in NAMED},
-        **{name: rows[name] for name in ("id", *AS_IT_IS)},
+        **{name: in_one_piece(others[name]) for name in ("id", *AS_IT_IS)},
     }
-    return pa.Table.from_arrays([made[name] for name in TRAIN_SCHEMA.names], schema=TRAIN_SCHEMA)
+    columns = [made[name].cast(kind) for name, kind in zip(TRAIN_SCHEMA.names, TRAIN_SCHEMA.types, strict=True)]
+    return pa.Table.from_arrays(columns, schema=TRAIN_SCHEMA)
 
 
 def _int32(values: npt.NDArray[np.int64]) -> pa.Array:
     return pa.array(values.astype(np.int32))
-
-
-def _write_part(path: Path, train: pa.Table) -> None:
-    def write(temporary: Path) -> None:
-        pq.write_table(
-            train,
-            temporary,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=_REPEATED,
-            # The bytes of ids apart: a fifth smaller and half as dear as ids one after the other.
-            column_encoding={_IDS_LEAF: "BYTE_STREAM_SPLIT"},
-            row_group_size=_ROWS_PER_GROUP,
-            write_statistics=_WITH_STATISTICS,
-            write_page_checksum=True,
-        )
-
-    write_whole(path, write)

@@ -21,6 +21,7 @@ from toolkit.manifest import (
     Manifest,
     OutputFile,
     SourceShare,
+    marked_card,
 )
 from toolkit.report.counts import tally
 from toolkit.report.doubts import NAME_LIMIT
@@ -74,7 +75,7 @@ def render_card(manifest: Manifest, *, manifest_sha256: str, sizes: Mapping[str,
         ),
         _made_with(manifest, manifest_sha256),
     ]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    return marked_card("\n\n".join(block for block in blocks if block) + "\n")
 
 
 _LOADING = """```python

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from toolkit.errors import StoreError
 from toolkit.records import Entry, Failure
 from toolkit.store.files import files_in, open_regular, sync_folder, unreadable, write_atomic
+
+_SPELLER = msgspec.json.Encoder()
+
+
+def spelled(text: str) -> bytes:
+    """A text as JSON, for all who write it: it is most of a line.
+
+    Raises:
+        UnicodeEncodeError: it holds a lone surrogate.
+    """
+    return _SPELLER.encode(text)
 
 
 class LineWriter:
@@ -29,6 +43,8 @@ class LineWriter:
     def __init__(self, path: Path):
         self.path = path
         self._encoder = msgspec.json.Encoder()
+        self._is_behind = False
+        self._flushing = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab", buffering=1 << 20)
@@ -38,22 +54,41 @@ class LineWriter:
         except OSError as error:
             raise self._unwritable(error) from None
 
-    def write(self, record: Entry | Failure) -> None:
-        """Buffer one line."""
+    def write(self, record: Entry | Failure, body: bytes | None = None) -> None:
+        """Buffer one line.
+
+        Args:
+            record: What to write.
+            body: `spelled(record.body)` of an entry, where it is at hand: the line is the same without.
+        """
+        if body is not None and isinstance(record, Entry):
+            raw: Any = msgspec.Raw(body)
+            record = structs.replace(record, body=raw)
         line = self._encoder.encode(record) + b"\n"
         try:
             self._file.write(line)
         except OSError as error:
             raise self._unwritable(error) from None
+        # Last, for a flush may go on in another thread: then the next one looks again.
+        self._is_behind = True
         self.size += len(line)
 
     def flush(self) -> None:
-        """Bring everything written so far onto the disk."""
-        try:
-            self._file.flush()
-            os.fdatasync(self._file.fileno())
-        except OSError as error:
-            raise self._unwritable(error) from None
+        """Bring everything written so far onto the disk; that is no work where all of it is there."""
+        # One at a time: while another thread's is not over, nothing of what it took is known to be there.
+        with self._flushing:
+            if not self._is_behind:
+                return
+            self._is_behind, is_done = False, False
+            try:
+                self._file.flush()
+                os.fdatasync(self._file.fileno())
+                is_done = True
+            except OSError as error:
+                raise self._unwritable(error) from None
+            finally:
+                if not is_done:
+                    self._is_behind = True
 
     def close(self) -> None:
         """Flush and close."""

@@ -1,17 +1,17 @@
-"""Files and folders that a user names for results of an audit; each is there whole or not at all."""
+"""Files and folders that a user names for results; each is there whole or not at all."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from toolkit.errors import StoreError
+from toolkit.errors import ConfigError, StoreError
 from toolkit.records import Json
-from toolkit.store.files import write_atomic
+from toolkit.store.files import sole_writer, sync_folder, write_atomic
 
 MARK = ".tokenproof"
 """A file in each site that was written here: only a folder that has it is replaced or removed."""
@@ -69,15 +69,78 @@ def write_site(folder: Path, build: Callable[[Path], None]) -> None:
         site.mkdir()
         build(site)
         (site / MARK).write_text("Written by tokenproof, and replaced by its next run.\n", encoding="utf-8")
-        if folder.exists():
-            folder.rename(made / "earlier")
-        site.rename(folder)
+        _take_place(site, folder, made / "earlier")
     except OSError as error:
         raise StoreError(f"{folder}: cannot be written: {error.strerror or error}") from None
     finally:
         if made is not None:
             with suppress(OSError):
                 shutil.rmtree(made)
+
+
+def _take_place(fresh: Path, folder: Path, earlier: Path) -> None:
+    """Give a folder its name; what had it before goes to `earlier`, and comes back if the name is not to be had."""
+    if folder.exists():
+        folder.rename(earlier)
+    try:
+        fresh.rename(folder)
+    except OSError:
+        if earlier.exists():
+            earlier.rename(folder)
+        raise
+
+
+@contextmanager
+def replacing(output: Path, check: Callable[[Path], None], *, doing: str) -> Iterator[Path]:
+    """A new, empty folder that takes the place of `output` once the block ends without an error.
+
+    It lies in a hidden folder beside `output`, so that who is killed leaves nothing under that name; what such a one
+    left is removed here first. Until the new folder is whole the old one stays.
+
+    Args:
+        output: The folder.
+        check: Raises ConfigError where it holds anything that is not ours to replace.
+        doing: What is done, `merging`: a part of the hidden folder's name.
+
+    Raises:
+        ConfigError: `output` cannot be a folder's name, or as `check`.
+        StoreError: another process writes there, or the file system refuses.
+    """
+    output = output.resolve()
+    if not output.name:
+        raise ConfigError(f"{output}: expected a folder below another one to write to")
+    work = output.with_name(f".{output.name}.{doing}")
+    try:
+        check(output)
+        with sole_writer(output.with_name(f".{output.name}.lock")):
+            _clear(output, work)
+            try:
+                fresh = work / "new"
+                fresh.mkdir(parents=True)
+                yield fresh
+                check(output)
+                # Between the two renames both are whole, and `_clear` puts the old one back.
+                if not is_free(output):
+                    output.rename(work / "old")
+                fresh.rename(output)
+                sync_folder(output.parent)
+            finally:
+                _clear(output, work)
+    except OSError as error:
+        raise StoreError(f"{error.filename or output}: cannot be read or written: {error.strerror or error}") from None
+
+
+def is_free(output: Path) -> bool:
+    """Whether nothing has this name, or an empty folder."""
+    return not output.exists() or (output.is_dir() and next(output.iterdir(), None) is None)
+
+
+def _clear(output: Path, work: Path) -> None:
+    """Remove what was left there. What had been moved out of the way goes back first."""
+    old = work / "old"
+    if old.exists() and is_free(output):
+        old.rename(output)
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def _check_site(folder: Path) -> None:

@@ -113,8 +113,9 @@ def read_shard(
     return table
 
 
-def open_shard(dataset: Dataset, shard: LiveShard) -> pq.ParquetFile:
-    """One live shard, to be read row group by row group; its bytes are not held against its sha256.
+def open_shard(dataset: Dataset, shard: LiveShard, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """One live shard, to be read row group by row group; its bytes are not held against its sha256. `metadata` is what
+    an earlier opening read of it.
 
     Raises:
         ShardError: missing, no Parquet file, or of another schema.
@@ -125,7 +126,7 @@ def open_shard(dataset: Dataset, shard: LiveShard) -> pq.ParquetFile:
     try:
         # What is read of an object comes in a few large requests, not in one for each column of each row group.
         source, remote = source_of(dataset, shard), dataset.place is not None
-        file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=remote)
+        file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True, pre_buffer=remote)
     except FileNotFoundError:
         raise ShardError(f"{where}: missing; shards.json lists it with {shard.rows} rows") from None
     except (pa.ArrowException, OSError) as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from toolkit.records import IdsSource, Json, Reply
 from toolkit.wire.chunks import Chunks
 from toolkit.wire.json import NotJsonError, load_json
@@ -193,7 +195,9 @@ def _read_stream(status: int, text: str, retry_after_s: float | None) -> Reply |
     if "finish_reason" not in chunks.choice and "error" not in chunks.choice:
         return _cut(chunks, f"the stream ended after {chunks.count} chunks without a finish_reason")
     reply = _read_document(chunks.document(), streamed=True)
-    return replace(reply, notes=(*reply.notes, "done_missing")) if isinstance(reply, Reply) and not done else reply
+    if isinstance(reply, Reply) and not done:
+        return structs.replace(reply, notes=(*reply.notes, "done_missing"))
+    return reply
 
 
 def _cut(chunks: Chunks, detail: str, reason: str = "stream_cut") -> NoAnswer:

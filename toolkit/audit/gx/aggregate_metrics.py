@@ -12,7 +12,7 @@ import polars as pl
 from toolkit.audit.gx.comparing import compare, equals_any, kind_of, not_among, plain
 from toolkit.audit.gx.engine import PolarsExecutionEngine, dtype_of
 from toolkit.audit.gx.metrics import Asked, Values, aggregate_metric, rows_counted, value_metric
-from toolkit.audit.gx.questions import Aggregate, Question, RowsOf
+from toolkit.audit.gx.questions import AboutRows, Aggregate, Distinct, Found, Question, RowsOf
 from toolkit.audit.gx.row_metrics import BOUNDS, within
 from toolkit.errors import SuiteError
 
@@ -186,7 +186,7 @@ def _most_common(asked: Asked) -> Question:
 
 @aggregate_metric("column.distinct_values")
 def _distinct(asked: Asked) -> Question:
-    return Aggregate((_of_single_values(asked).drop_nulls().unique().implode(),), lambda values: set(values[0]))
+    return _of_values(_of_single_values(asked), lambda values: set(values.to_list()))
 
 
 @aggregate_metric("column.distinct_values.count")
@@ -200,27 +200,36 @@ def _few_distinct(asked: Asked) -> Question:
     return Aggregate((_of_single_values(asked).drop_nulls().n_unique(),), lambda values: values[0] < threshold)
 
 
-def _outside(asked: Asked) -> pl.Expr:
-    """Distinct values of the column that are not in the set."""
+def _of_values(value: pl.Expr, finish: Callable[[pl.Series], Any]) -> Question:
+    """What follows from the distinct values of an expression, nulls left out."""
+
+    def finished(found: Found) -> Any:
+        return finish(found.first.to_series())
+
+    return AboutRows(Distinct(value), finished)
+
+
+def _outside(asked: Asked, finish: Callable[[pl.Series], Any]) -> Question:
+    """What follows from the distinct values of the column that are not in the set."""
     column = _of_single_values(asked)
     inside = equals_any(column, asked.dtype(), asked.values.get("value_set") or [])
-    return column.filter(~inside).drop_nulls().unique()
+    return _of_values(pl.when(~inside).then(column), finish)
 
 
 @aggregate_metric("column.distinct_values.not_in_set.count", keys=("value_set",))
 def _outside_count(asked: Asked) -> Question:
-    return _single(_outside(asked).len())
+    return _outside(asked, len)
 
 
 @aggregate_metric("column.distinct_values.not_in_set", keys=("value_set", "limit"))
 def _outside_list(asked: Asked) -> Question:
-    return _single(_outside(asked).sort().head(_LISTED).implode())
+    return _outside(asked, lambda values: values.sort().head(_LISTED).to_list())
 
 
 def _missing(asked: Asked, finish: Callable[[list[Any]], Any]) -> Question:
     column, wanted = _of_single_values(asked), list(asked.values.get("value_set") or [])
-    found = column.filter(equals_any(column, asked.dtype(), wanted)).unique().implode()
-    return Aggregate((found,), lambda values: finish(not_among(wanted, asked.dtype(), values[0])))
+    found = pl.when(equals_any(column, asked.dtype(), wanted)).then(column)
+    return _of_values(found, lambda values: finish(not_among(wanted, asked.dtype(), values.to_list())))
 
 
 @aggregate_metric("column.distinct_values.missing_from_column.count", keys=("value_set",))

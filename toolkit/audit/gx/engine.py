@@ -35,6 +35,14 @@ class LazyFrameData(BatchData):
         self.sets: dict[tuple[object, ...], Rows] = {}
         self.answers: dict[Any, Any] = {}
         self._schema: pl.Schema | None = None
+        self._no_rows: pl.DataFrame | None = None
+
+    @property
+    def no_rows(self) -> pl.DataFrame:
+        """The frame's columns without a row, to try expressions on."""
+        if self._no_rows is None:
+            self._no_rows = pl.DataFrame(schema=self.schema)
+        return self._no_rows
 
     @property
     def schema(self) -> pl.Schema:

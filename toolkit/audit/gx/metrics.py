@@ -25,6 +25,7 @@ from toolkit.audit.gx.questions import (
     ROW,
     AboutRows,
     Aggregate,
+    Distinct,
     Found,
     Measured,
     Positions,
@@ -146,6 +147,8 @@ def aggregate_metric(
             question = question_of(asked)
             if isinstance(question, Aggregate):
                 _try(asked, question.exprs)
+            elif isinstance(question, AboutRows):
+                _try(asked, _exprs_of(question.rows))
             return question
 
         _register(name, scope, keys, ask)
@@ -320,7 +323,7 @@ def _try(asked: Asked, exprs: Sequence[pl.Expr]) -> None:
         SuiteError: One does not fit the columns.
     """
     try:
-        pl.DataFrame(schema=asked.data.schema).select(e.alias(str(number)) for number, e in enumerate(exprs))
+        asked.data.no_rows.select(e.alias(str(number)) for number, e in enumerate(exprs))
     except pl.exceptions.PolarsError as error:
         raise SuiteError(f"cannot be asked of {', '.join(map(repr, asked.columns))}: {error}") from error
 
@@ -331,7 +334,7 @@ def _exprs_of(rows: Rows) -> list[pl.Expr]:
     if isinstance(rows, Repeated):
         hashed = pl.struct(value.alias(str(number)) for number, value in enumerate(rows.values)).hash()
         return [hashed, *([rows.domain] if rows.domain is not None else [])]
-    if isinstance(rows, Unordered):
+    if isinstance(rows, Unordered | Distinct):
         return [rows.value]
     assert isinstance(rows, Measured)
     return list(rows.measures)

@@ -3,9 +3,9 @@
 The pass is a single streaming `select`. Masks are columns of it, counted by polars; behind them stands a tap, a
 Python function that sees every stretch of rows once, and keeps the positions of failing rows and the first
 few of them. What is kept grows with the rows that fail, not with those that pass; a question for repeated
-values holds 8 bytes a row, a hash, until the pass is over.
+values holds 4 bytes a row, most of a hash, until the pass is over.
 
-The second pass reads the rows whose hashes occur twice, and decides by their values. It also finds the rows
+The second pass reads the rows of which these bits occur twice, and decides by their values. It also finds the rows
 that depend on a measure of the whole frame, such as a z-score.
 """
 
@@ -23,6 +23,7 @@ from toolkit.audit.gx.questions import (
     ROW,
     AboutRows,
     Aggregate,
+    Distinct,
     Found,
     Measured,
     Question,
@@ -33,7 +34,15 @@ from toolkit.audit.gx.questions import (
     Where,
     serialized,
 )
-from toolkit.audit.gx.tap import Collector, HashCollector, MaskCollector, OrderCollector, RepeatCollector, Tap
+from toolkit.audit.gx.tap import (
+    Collector,
+    DistinctCollector,
+    HashCollector,
+    MaskCollector,
+    OrderCollector,
+    RepeatCollector,
+    Tap,
+)
 from toolkit.errors import SuiteError
 
 Hashes = npt.NDArray[np.uint64]
@@ -234,6 +243,8 @@ def _collector(want: Wanted, name: str, hashes: Hashes | None) -> tuple[list[pl.
         return [rows.mask.fill_null(False).alias(name)], MaskCollector(name, shown, want.limit, want.positions)
     if isinstance(rows, Unordered):
         return [rows.value.alias(name)], OrderCollector(name, shown, want.limit, want.positions, rows.in_order)
+    if isinstance(rows, Distinct):
+        return [rows.value.alias(name)], DistinctCollector(name)
     assert isinstance(rows, Repeated)
     hashed = pl.struct(value.alias(str(number)) for number, value in enumerate(rows.values)).hash(seed=11)
     if rows.domain is not None:

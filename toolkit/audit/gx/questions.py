@@ -1,12 +1,13 @@
 """What can be asked of a LazyFrame in one pass over it, as values. Pure polars; `passing` answers.
 
 A question is either an `Aggregate`, or asks about a set of `Rows`: how many there are, where, and what
-the first of them look like. Four kinds of sets cover everything:
+the first of them look like. Five kinds of sets cover everything:
 
 - `Where`: rows for which an expression is true;
 - `Repeated`: rows whose values occur in another row too;
 - `Unordered`: rows that are out of order with the row before;
-- `Measured`: rows that an expression picks out once some aggregates of the whole frame are known.
+- `Measured`: rows that an expression picks out once some aggregates of the whole frame are known;
+- `Distinct`: one row for each value of an expression.
 """
 
 from __future__ import annotations
@@ -82,7 +83,20 @@ class Measured:
         return ("measured", self.name, *map(serialized, self.measures))
 
 
-Rows = Where | Repeated | Unordered | Measured
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """The values of `value` other than null, each once, in no order. They come in `Found.first`, as its one column;
+    memory grows with them, not with the rows."""
+
+    value: pl.Expr
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal sets."""
+        return ("distinct", serialized(self.value))
+
+
+Rows = Where | Repeated | Unordered | Measured | Distinct
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +106,7 @@ class Found:
     Attributes:
         count: How many they are.
         positions: All of them, ascending; None where nobody asked.
-        first: The first of them in order: `ROW` and the columns that were asked for.
+        first: The first of them in order: `ROW` and the columns that were asked for. Of `Distinct` all values.
     """
 
     count: int

@@ -1,4 +1,4 @@
-"""What stands in the stream of rows and keeps what is asked for: positions, first rows, hashes, order.
+"""What stands in the stream of rows and keeps what is asked for: positions, first rows, hashes, values, order.
 
 A collector sees stretches of rows, each once, in any order and from several threads; every row bears its position.
 """
@@ -16,6 +16,27 @@ import numpy.typing as npt
 import polars as pl
 
 from toolkit.audit.gx.questions import ROW, Found
+
+_BUCKET_BITS = 6
+_FIRST_BITS = 32 + _BUCKET_BITS
+"""Of a hash. Of 100 million rows 36,000 share them by chance, which a second pass finds out."""
+
+_DISTINCT = 1 << 14
+"""So many values, some of them twice, are kept before they are put together."""
+
+
+def compact(values: pl.Series) -> pl.Series:
+    """The same values in memory of their own. A few strings that were picked out of many are views, and hold the memory
+    of all of them."""
+    if values.dtype not in (pl.String, pl.Binary):
+        return values
+    return pl.Series(values.name, values.to_arrow(compat_level=pl.CompatLevel.oldest()), dtype=values.dtype)
+
+
+def first_bits(hashes: pl.Series) -> npt.NDArray[np.uint64]:
+    """The bits of hashes without null that are compared."""
+    found: npt.NDArray[np.uint64] = hashes.to_numpy() >> np.uint64(64 - _FIRST_BITS)
+    return found
 
 
 class Tap:
@@ -75,7 +96,8 @@ class Collector(ABC):
         with self._lock:
             if self._last is not None and failing[ROW][0] > self._last:
                 return
-            self._parts.append(failing.head(self._limit).select(self._shown))
+            first = failing.head(self._limit).select(self._shown)
+            self._parts.append(pl.DataFrame([compact(column) for column in first]))
             self._n_parts += self._parts[-1].height
             if self._n_parts >= 2 * self._limit:
                 cut = self._cut()
@@ -103,30 +125,64 @@ class MaskCollector(Collector):
 
 
 class HashCollector(Collector):
-    """Hashes of all rows that count; null where a row does not."""
+    """The first bits of the hashes of all rows that count; null where a row does not. 4 bytes a row: the bits before
+    them say in which bucket they lie. So few that rows of other values share them are no fault: values decide."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self._hashes: list[npt.NDArray[np.uint64]] = []
+        self._kept: list[tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]] = []
 
     def look(self, rows: pl.DataFrame) -> None:
-        """Keep a stretch's hashes."""
-        hashes = rows[self.name].drop_nulls().to_numpy().copy()
+        """Keep a stretch's hashes, bucket after bucket, and where the buckets end."""
+        first = first_bits(rows[self.name].drop_nulls())
+        bucket = (first >> np.uint64(32)).astype(np.uint8)
+        order = np.argsort(bucket, kind="stable")
+        ends = np.cumsum(np.bincount(bucket, minlength=1 << _BUCKET_BITS))
         with self._lock:
-            self._hashes.append(hashes)
+            self._kept.append((first.astype(np.uint32)[order], ends))
 
     def twice(self) -> npt.NDArray[np.uint64]:
-        """The hashes that were seen more than once, ascending; what was kept is let go."""
-        if not self._hashes:
-            return np.empty(0, dtype=np.uint64)
-        hashes = np.concatenate(self._hashes)
-        self._hashes.clear()
-        hashes.sort()
-        return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+        """The first bits that several rows share, ascending; what was kept is let go."""
+        found = [np.empty(0, dtype=np.uint64)]
+        for bucket in range(1 << _BUCKET_BITS if self._kept else 0):
+            parts = [bits[ends[bucket - 1] if bucket else 0 : ends[bucket]] for bits, ends in self._kept]
+            bits = np.concatenate(parts)
+            bits.sort()
+            again = np.unique(bits[1:][bits[1:] == bits[:-1]]).astype(np.uint64)
+            found.append(again | np.uint64(bucket << 32))
+        self._kept.clear()
+        return np.concatenate(found)
+
+
+class DistinctCollector(Collector):
+    """The values of a column, each once."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._values: list[pl.Series] = []
+        self._held = 0
+        self._most = _DISTINCT
+
+    def look(self, rows: pl.DataFrame) -> None:
+        """Keep a stretch's values."""
+        values = compact(rows[self.name].drop_nulls().unique())
+        with self._lock:
+            self._values.append(values)
+            self._held += len(values)
+            if self._held > self._most:
+                self._values = [pl.concat(self._values).unique()]
+                self._held = len(self._values[0])
+                self._most = max(2 * self._held, _DISTINCT)
+
+    @property
+    def found(self) -> Found:
+        """All values, when all rows have passed."""
+        values = pl.concat(self._values).unique() if self._values else pl.Series(self.name, [], pl.Null)
+        return Found(len(values), None, values.to_frame())
 
 
 class RepeatCollector(Collector):
-    """Rows whose hash was seen twice; their values decide which of them repeat."""
+    """Rows whose first bits of the hash were seen twice; their values decide which of them repeat."""
 
     def __init__(
         self,
@@ -145,12 +201,13 @@ class RepeatCollector(Collector):
     def look(self, rows: pl.DataFrame) -> None:
         """Keep the rows of a stretch that may repeat."""
         hashes = rows[self.name]
-        known = hashes.fill_null(0).to_numpy()
+        known = first_bits(hashes.fill_null(0))
         places = np.searchsorted(self._hashes, known)
         among = self._hashes[np.minimum(places, len(self._hashes) - 1)] == known
         mask = pl.Series(among) & hashes.is_not_null()
         if mask.any():
             kept = rows.select([*dict.fromkeys(self._shown), *self._keys]).filter(mask)
+            kept = pl.DataFrame([compact(column) for column in kept])
             with self._lock:
                 self._candidates.append(kept)
 
