@@ -59,7 +59,7 @@ def providers(draw: st.DrawFn) -> tuple[list[dict[str, int]], int, list[int | No
 
 
 @given(provider=providers())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_right_for_thirty_rows_of_which_two_in_five_are_wrong(kimi: Contract, provider: Any) -> None:
     rows, way, faults = provider
     names = [hypothesis.name for hypothesis in completion_hypotheses(kimi)]
@@ -93,7 +93,7 @@ def test_right_for_thirty_rows_of_which_two_in_five_are_wrong(kimi: Contract, pr
     way=st.sampled_from([0, 1, 5, 8]),
     faulty=st.floats(0, 0.4),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_never_unknown_where_every_row_can_tell(kimi: Contract, rows: Any, way: int, faulty: float) -> None:
     """Whole answers with thoughts: each tells the terminal, the end of thinking and the reasoning apart."""
     whole = [row | {"n_end_think": 1, "reasoning_tokens": max(row["reasoning_tokens"], 20)} for row in rows]
@@ -109,7 +109,7 @@ def test_never_unknown_where_every_row_can_tell(kimi: Contract, rows: Any, way: 
     ways=st.sampled_from([(0, 1), (1, 4), (0, 8), (4, 8), (1, 9)]),
     share=st.floats(0.25, 0.75),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_unknown_where_two_ways_explain_more_than_a_fifth_each(
     kimi: Contract, first: Any, ways: tuple[int, int], share: float
 ) -> None:

@@ -95,7 +95,7 @@ def test_frames_at_the_edges(engines: Engines, frame: pl.DataFrame, how: str) ->
 
 @pytest.mark.slow
 @settings(
-    max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate], derandomize=True
+    max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate], derandomize=True
 )
 @given(
     frame=frames,
