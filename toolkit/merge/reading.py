@@ -240,7 +240,7 @@ class FirstPass:
         gathered.numbers.append(numbers)
         gathered.rows.append(pl.DataFrame(ids | {"id": as_series(_ids_of(gate.dataset.name, rows.kept))} | others))
         gathered.lines.append(self._lines_of(gate, rows, ids))
-        gathered.bytes += rows.nbytes
+        gathered.bytes += rows.kept.nbytes
 
     def _add(self, gathered: _Gathered) -> None:
         """Deal what was gathered."""
@@ -311,11 +311,6 @@ class _OpenRows:
     start: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     stop: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     prompt_len: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of their columns."""
-        return int(self.kept.nbytes)
 
     def only(self, places: Ints) -> _OpenRows:
         """Some of them."""

@@ -211,7 +211,7 @@ def _sizes_of(table: pa.Table) -> Ints:
 
 
 def _write(fresh: Path, folder: str, number: int, rows: Sequence[_Rows], names: Names, measuring: Measuring) -> _Done:
-    train = train_rows(rows, names)
+    train = _train_rows(rows, names)
     path = fresh / folder / f"part-{number:05d}.parquet"
     write_train_file(path, train)
     if number % _READ_BACK_EVERY == 0:
@@ -240,7 +240,7 @@ def _counts(train: pa.Table) -> pl.DataFrame:
     )
 
 
-def train_rows(rows: Sequence[_Rows], names: Names) -> pa.Table:
+def _train_rows(rows: Sequence[_Rows], names: Names) -> pa.Table:
     """Rows of `TRAIN_SCHEMA`, in one chunk, so that how they were dealt leaves no trace in the file."""
     numbers = np.concatenate([some.numbers for some in rows])
     others = pl.concat([some.others for some in rows], rechunk=True)
