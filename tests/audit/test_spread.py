@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import ROOT
-from toolkit.audit.gather import check_shards, gather
+from toolkit.audit.gather import gather
 from toolkit.audit.scratch import scratch_folder
 from toolkit.audit.shard_facts import ShardStatus, ShardTask, facts_of_shard, units_of
 from toolkit.audit.spread import LocalExecutor
@@ -150,8 +150,8 @@ def test_a_shard_whose_bytes_changed_is_named(bench: Bench) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     status = facts_of_shard(task_of(bench), bench.load)
     assert (status.fault or "").startswith("B3/shards/part-00000.parquet: expected sha256")
-    whole, faults = check_shards(bench.dataset, read_live(bench.dataset).shards, workers=3)
-    assert (len(whole), faults) == (1, [status.fault])
+    found = gather(bench.dataset, read_live(bench.dataset).shards, bench.contract, bench.load, seed="")
+    assert (found.measured_shards, found.unreadable) == (1, (status.fault,))
 
 
 def test_what_nobody_thought_of_is_a_fault_of_the_shard_that_it_met(
@@ -324,9 +324,10 @@ def test_what_ends_first_comes_first_and_an_error_of_time_is_none_of_waiting() -
             failed.result()
 
 
+@pytest.mark.parametrize("by_another", [False, True])
 @pytest.mark.parametrize("rows", [0, 10])
 def test_what_speaks_against_writing_ends_the_work_without_facts(
-    tmp_path: Path, vocabulary: Vocabulary, rows: int
+    tmp_path: Path, vocabulary: Vocabulary, rows: int, by_another: bool
 ) -> None:
     bench = make_bench(tmp_path, vocabulary, rows=0, bad=())
     made = answers(RowBuilder(vocabulary.contract, vocabulary), 10)[:rows]
@@ -339,8 +340,9 @@ def test_what_speaks_against_writing_ends_the_work_without_facts(
     def refuse() -> None:
         raise SuiteError("no such expectation")
 
+    executor = LocalExecutor(bench.load, 1) if by_another else None
     with pytest.raises(SuiteError, match="no such expectation"):
-        gather(bench.dataset, [live], bench.contract, bench.load, seed="", before_writing=refuse)
+        gather(bench.dataset, [live], bench.contract, bench.load, seed="", executor=executor, before_writing=refuse)
     assert not list(bench.dataset.facts.glob("*"))
 
 

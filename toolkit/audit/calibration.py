@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +24,7 @@ TOOLS, CJK, DIGITS, CODE, SPACES, PROSE = "tools", "cjk", "digits", "code", "spa
 CLASSES = (TOOLS, CODE, CJK, DIGITS, SPACES, PROSE)
 """Values of the fact `text_class`."""
 
+_TEXTS = ("reasoning", "content")
 _READ_CHARACTERS = 500
 """A text's class is that of the beginnings of its parts: reading on would cost more than it tells."""
 
@@ -39,13 +42,14 @@ def text_classes(rows: pa.Table) -> pa.Array:
         `digits` (2 of 10 characters), `spaces` (1 of 10 stands in runs of three or more), else `prose`; the first
         that holds.
     """
-    frame = pl.from_arrow(rows.select(["reasoning", "content", "tool_calls", "ids_source"]))
-    assert isinstance(frame, pl.DataFrame)
-    frame = frame.with_row_index("_row").filter(pl.col("ids_source") == str(IdsSource.ENGINE))
-    if frame.is_empty():
+    by_engine = pc.fill_null(pc.equal(rows["ids_source"], str(IdsSource.ENGINE)), False)
+    at = np.flatnonzero(by_engine.to_numpy())
+    if not len(at):
         return pa.nulls(rows.num_rows, pa.string())
-    parts = [pl.col(part).fill_null("").str.slice(0, _READ_CHARACTERS) for part in ("reasoning", "content")]
-    frame = frame.with_columns(pl.concat_str(parts[0], pl.lit("\n"), parts[1]).alias("_text"))
+    begun = [pc.utf8_slice_codeunits(pc.fill_null(rows[part], ""), 0, _READ_CHARACTERS) for part in _TEXTS]
+    texts = pc.binary_join_element_wise(*begun, "\n").filter(by_engine)
+    calls = pc.is_valid(rows["tool_calls"]).filter(by_engine)
+    frame = pl.DataFrame([pl.Series("_text", texts), pl.Series("_calls", calls)])
     characters = pl.col("_text").str.len_chars()
     counted = {
         CJK: (pl.col("_text").str.count_matches(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]"), 0.3),
@@ -53,15 +57,13 @@ def text_classes(rows: pa.Table) -> pa.Array:
         SPACES: (pl.col("_text").str.count_matches(r"\s\s\s") * 3, 0.1),
     }
     holds = {name: count >= share * characters for name, (count, share) in counted.items()}
-    holds |= {TOOLS: pl.col("tool_calls").is_not_null(), CODE: pl.col("_text").str.contains("```", literal=True)}
+    holds |= {TOOLS: pl.col("_calls"), CODE: pl.col("_text").str.contains("```", literal=True)}
     name = pl.lit(PROSE)
     for code in (SPACES, DIGITS, CODE, CJK, TOOLS):
         name = pl.when(holds[code]).then(pl.lit(code)).otherwise(name)
-    found = frame.select("_row", name.alias("name"))
-    whole = pl.DataFrame({"_row": pl.arange(rows.num_rows, eager=True, dtype=pl.UInt32)}).join(
-        found, on="_row", how="left", maintain_order="left"
-    )
-    return pc.cast(whole["name"].to_arrow(), pa.string())
+    classes: npt.NDArray[np.object_] = np.full(rows.num_rows, None, dtype=object)
+    classes[at] = frame.select(name.alias("name"))["name"].to_numpy()
+    return pa.array(classes, pa.string())
 
 
 def calibrate(judged: Frame) -> Calibration | None:

@@ -20,7 +20,7 @@ _REPLACED = "\ufffd"
 
 def white_edges(column: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Whether each text begins, and whether it ends, in white space (bool); null where it is absent or empty."""
-    text, edges = _buffers(column)
+    text, edges = text_buffers(column)
     some = np.diff(edges) > 0
     known: Bools = some & np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False), dtype=bool)
     begins, ends = np.zeros(len(some), dtype=bool), np.zeros(len(some), dtype=bool)
@@ -40,7 +40,7 @@ def count_replaced(column: pa.Array) -> Ints:
     return counts
 
 
-def _buffers(column: pa.Array) -> tuple[npt.NDArray[np.uint8], Ints]:
+def text_buffers(column: pa.Array) -> tuple[npt.NDArray[np.uint8], Ints]:
     """All bytes of a column, and where each text begins and ends in them; a null has none."""
     array = column.cast(pa.large_string())
     _, offsets, data = array.buffers()

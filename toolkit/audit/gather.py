@@ -17,14 +17,13 @@ from toolkit.audit.measure import measure
 from toolkit.audit.probes import read_comparisons
 from toolkit.audit.shard_facts import UNIT_BYTES, ShardStatus, ShardTask
 from toolkit.audit.spread import Executor, LocalExecutor
-from toolkit.audit.workers import cores, in_order, threads
 from toolkit.contract import Contract
 from toolkit.errors import ShardError
 from toolkit.findings import ProbeComparison
 from toolkit.phrases import SHIPPED, Phrases, read_phrases
 from toolkit.records import LiveShard
 from toolkit.store.facts import FactsFile
-from toolkit.store.shards import check_shard, read_shard
+from toolkit.store.shards import read_shard
 from toolkit.store.workspace import Dataset
 from toolkit.vocabulary import Vocabulary
 
@@ -62,7 +61,7 @@ def gather(
     text_health: bool = True,
     workers: int | None = None,
     executor: Executor | None = None,
-    verify: bool = False,
+    verify: bool = True,
     unit_bytes: int = UNIT_BYTES,
     before_writing: Callable[[], object] = lambda: None,
     tell: Callable[[str], None] = lambda _: None,
@@ -72,7 +71,7 @@ def gather(
 
     Args:
         dataset: Whose shards they are.
-        shards: Shards whose bytes were just held against shards.json, unless `verify`.
+        shards: Which of them.
         contract: What they are measured under.
         load_vocabulary: Its vocabulary; called at most once.
         seed: Chooses the sample: another seed, other rows.
@@ -85,9 +84,9 @@ def gather(
         text_health: Measure the facts of text health, with the workspace's phrases; else they are null.
         workers: How many units of rows are measured side by side; None: as many as there are cores.
         executor: Who runs the tasks; None: this process.
-        verify: The tasks hold the shards' bytes against shards.json.
+        verify: Hold each shard's bytes against shards.json first; only leave it out where it was just done.
         unit_bytes: What is measured at once (see `shard_facts.UNIT_BYTES`).
-        before_writing: Called before facts of a shard are written, unless by `executor`; what it raises ends the work.
+        before_writing: Called before facts are written; what it raises ends the work.
         tell: Told in a sentence of kept facts that did not hold.
         advance: Told the number of rows of each shard that is done.
 
@@ -110,7 +109,10 @@ def gather(
     ]  # fmt: skip
     ended: dict[str, ShardStatus] = {}
     if tasks:
-        executor = executor or LocalExecutor(cache(load_vocabulary), workers, before_writing)
+        if executor is None:
+            executor = LocalExecutor(cache(load_vocabulary), workers, before_writing)
+        else:
+            before_writing()  # others write as soon as a shard is done, wherever that is
         with closing(executor.run(tasks)) as running:
             for status in running:
                 ended[status.shard.path] = status
@@ -145,25 +147,6 @@ def _gathered(dataset: Dataset, statuses: Sequence[ShardStatus]) -> Gathered:
         unreadable=tuple(unreadable),
         probes=probes,
     )
-
-
-def check_shards(
-    dataset: Dataset, shards: Sequence[LiveShard], *, workers: int | None = None
-) -> tuple[list[LiveShard], list[str]]:
-    """Shards whose bytes are those that shards.json lists, and a sentence for each of the others, in their order."""
-
-    def fault_of(shard: LiveShard) -> str | None:
-        try:
-            check_shard(dataset, shard)
-        except ShardError as error:
-            return str(error)
-        return None
-
-    workers = workers or cores()
-    with threads(workers) as pool:
-        faults = list(in_order(pool, fault_of, shards, ahead=2 * workers))
-    whole = [shard for shard, fault in zip(shards, faults, strict=True) if fault is None]
-    return whole, [fault for fault in faults if fault is not None]
 
 
 def measure_shard(

@@ -7,6 +7,7 @@ compared with the text's bytes. Ids that encoding the text gives need no decodin
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from toolkit.audit.blocks import Block, Bools, Ints, block_of_lists, equal_rows, joined_bytes, take_rows
 from toolkit.audit.calibration import text_classes
-from toolkit.audit.characters import count_replaced, end_in_cut_character, white_edges
+from toolkit.audit.characters import count_replaced, end_in_cut_character, text_buffers, white_edges
 from toolkit.audit.form_faults import FORM_READS, form_faults
 from toolkit.audit.health.facts import HEALTH_READS, health_facts
 from toolkit.audit.onpolicy import history_facts
@@ -35,6 +36,10 @@ from toolkit.vocabulary import Vocabulary
 _ROWS_PER_SLICE = 4_096
 _SAMPLED = 1_024
 """One in so many agreeing rows is judged by the referee as well."""
+_TOLD_BY = 3
+"""Hexadecimal digits, the first of a row key, that choose them."""
+_HEX = np.array([int(chr(byte), 16) if chr(byte) in string.hexdigits else byte % 16 for byte in range(256)])
+"""What a byte counts for: of keys that are no hashes, whatever its letter gives."""
 
 
 def measure(
@@ -303,7 +308,7 @@ def _reencode(
     given = expected_ids(wanted, mode, vocabulary.contract, vocabulary.encode_batch)
     equal, lengths = equal_rows(found, given), given.lengths
     keys = _column(rows, "row_key").take(pa.array(chosen))
-    sampled = np.asarray(_sampled(keys), dtype=bool)
+    sampled = _sampled(keys)
     judged = np.flatnonzero(~equal | sampled)
     if len(judged):
         referee: EncodeBatch = vocabulary.referee.encode_batch
@@ -314,11 +319,16 @@ def _reencode(
     return equal, lengths, judged
 
 
-def _sampled(keys: pa.Array) -> list[bool]:
-    """A sample that depends on nothing but the row keys."""
-    tail = pl.Series(keys.cast(pa.large_string()), dtype=pl.String).str.slice(0, 8)
-    numbers = tail.str.to_integer(base=16, strict=False).fill_null(0)
-    return (numbers % _SAMPLED == 0).to_list()
+def _sampled(keys: pa.Array) -> Bools:
+    """A sample that depends on nothing but the row keys: one in `_SAMPLED` of those that begin as hashes do, and all
+    that are too short to tell."""
+    letters, edges = text_buffers(keys)
+    sampled = np.diff(edges) < _TOLD_BY
+    numbers = np.zeros(np.count_nonzero(~sampled), dtype=np.int64)
+    for place in range(_TOLD_BY):
+        numbers = numbers * 16 + _HEX[letters[edges[:-1][~sampled] + place]]
+    sampled[~sampled] = numbers % _SAMPLED == 0
+    return sampled
 
 
 # --- small things --------------------------------------------------------------------------------

@@ -89,6 +89,7 @@ class Rechecker:
             believed=verdict.facts,
             text_health=self.text_health,
             workers=self.workers,
+            verify=False,
             tell=doubts.append,
             advance=self.advance,
         )

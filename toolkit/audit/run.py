@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from toolkit.audit.conclude import conclude, import_gx
 from toolkit.audit.describe import describe
-from toolkit.audit.gather import check_shards, gather
+from toolkit.audit.gather import gather
 from toolkit.audit.scratch import scratch_folder
 from toolkit.audit.spread import Executor
 from toolkit.audit.suite import Suite
 from toolkit.audit.workers import Meanwhile
 from toolkit.contract import Contract
 from toolkit.errors import StoreError
-from toolkit.records import Accounting, LiveShard, Verdict
+from toolkit.records import Accounting, Verdict
 from toolkit.store.files import sha256_of, stands
 from toolkit.store.shards import LiveShards, read_live
 from toolkit.store.verdicts import withdraw_verdict, write_quarantine, write_verdict
@@ -82,25 +82,22 @@ def audit(
     checking = Meanwhile(lambda: _check_suites(suites))
     here = executor is None and _is_of(live, contract)
     loading = Meanwhile(partial(_with_engines, load_vocabulary)) if here else None
-    whole, unreadable = _readable(dataset, live, contract, workers, check=executor is None)
-    if executor is not None:
-        checking.result()
+    foreign = [] if _is_of(live, contract) else [_other_contract(dataset, live, contract)]
     with scratch_folder(dataset) as scratch:
         gathered = gather(
             dataset,
-            whole,
+            [] if foreign else live.shards,
             contract,
             loading.result if loading is not None else load_vocabulary,
             seed=dataset.name,
             text_health=text_health,
             workers=workers,
             executor=executor,
-            verify=executor is not None,
             before_writing=checking.result,
             tell=tell,
             advance=advance,
         )
-        gathered = replace(gathered, unreadable=(*unreadable, *gathered.unreadable))
+        gathered = replace(gathered, unreadable=(*foreign, *gathered.unreadable))
         conclusion = conclude(
             gathered.facts,
             contract,
@@ -139,13 +136,9 @@ def _withdraw_quietly(dataset: Dataset) -> None:
         withdraw_verdict(dataset)
 
 
-def _readable(
-    dataset: Dataset, live: LiveShards, contract: Contract, workers: int | None, *, check: bool
-) -> tuple[Sequence[LiveShard], Sequence[str]]:
-    """Live shards that can be measured, and why others cannot. Unless `check`, bytes are left to whoever measures."""
-    if not _is_of(live, contract):
-        return [], [f"{dataset.name}/shards.json: expected rows of contract {contract.name}, found {live.contract}"]
-    return check_shards(dataset, live.shards, workers=workers) if check else (live.shards, [])
+def _other_contract(dataset: Dataset, live: LiveShards, contract: Contract) -> str:
+    """Why nothing of a dataset can be held against this contract."""
+    return f"{dataset.name}/shards.json: expected rows of contract {contract.name}, found {live.contract}"
 
 
 def _is_of(live: LiveShards, contract: Contract) -> bool:
