@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
+import toolkit.vocabulary
 from toolkit.contract import Contract, read_contract
-from toolkit.vocabulary import Vocabulary, load_vocabulary
+from toolkit.vocabulary import Vocabulary
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("TOKENPROOF_SHARED", ROOT.parent / "shared"))
@@ -31,6 +33,12 @@ def shared_file(name: str) -> Path:
     return path
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Modules with slow tests come first: with these last, one worker would be at them long after the others ended."""
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="session")
 def kimi() -> Contract:
     return read_contract("kimi-k2.5")
@@ -38,7 +46,27 @@ def kimi() -> Contract:
 
 @pytest.fixture(scope="session")
 def vocabulary(kimi: Contract) -> Vocabulary:
-    return load_vocabulary(kimi)
+    return toolkit.vocabulary.load_vocabulary(kimi)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_find_the_vocabulary_loaded(kimi: Contract) -> Iterator[None]:
+    """A command that runs in this process takes the shipped vocabulary of Kimi-K2.5 from the last one, as it is: to
+    load and prove it, and to make its engines, takes longer than all that most of these commands do. Of any other
+    contract, or of the same from elsewhere, it is loaded; so it is for who imported `load_vocabulary` by name."""
+    load = toolkit.vocabulary.load_vocabulary
+    loaded: list[Vocabulary] = []
+
+    def found(contract: Contract, source: str | None = None) -> Vocabulary:
+        if source is not None or contract != kimi:
+            return load(contract, source)
+        if not loaded:
+            loaded.append(load(contract))
+        return loaded[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(toolkit.vocabulary, "load_vocabulary", found)
+        yield
 
 
 @pytest.fixture(scope="session")

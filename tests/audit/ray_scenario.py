@@ -18,13 +18,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from moto.server import ThreadedMotoServer
 from pyarrow.fs import FileSelector, FileType, S3FileSystem
 
+import toolkit.vocabulary
 from toolkit.cli import main
+from toolkit.contract import Contract
+from toolkit.vocabulary import Vocabulary
 
 BUCKET = "proofs"
 REMOTE = f"s3://{BUCKET}/team/w"
@@ -44,6 +49,20 @@ def command(*words: str) -> dict[str, Any]:
         except SystemExit as ended:
             code = int(ended.code or 0)
     return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
+
+
+def keep_vocabulary() -> None:
+    """Let the commands of this process load their contract's vocabulary once; workers load their own."""
+    load = toolkit.vocabulary.load_vocabulary
+    loaded: dict[str, Vocabulary] = {}
+
+    def found(contract: Contract, source: str | None = None) -> Vocabulary:
+        assert source is None
+        if contract.sha256 not in loaded:
+            loaded[contract.sha256] = load(contract)
+        return loaded[contract.sha256]
+
+    toolkit.vocabulary.load_vocabulary = found
 
 
 def audited(root: Path, *words: str) -> dict[str, Any]:
@@ -77,10 +96,14 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[Callable[[], str]]:
-    """Two nodes with one processor each. The head is starting; what is given waits for both: their address."""
+    """Two nodes with one processor each. They are starting; what is given waits for both: their address."""
     address = f"127.0.0.1:{free_port()}"
     ray = str(Path(sys.executable).with_name("ray"))
-    common = ["--num-cpus=1", f"--object-store-memory={80 << 20}", "--disable-usage-stats", "--block"]
+    # Nobody reads the logs, so nobody need look for new lines in them.
+    common = [
+        "--num-cpus=1", f"--object-store-memory={80 << 20}", "--disable-usage-stats", "--include-log-monitor=false",
+        "--block",
+    ]  # fmt: skip
     head = [
         "--head", "--node-ip-address=127.0.0.1", f"--port={address.partition(':')[2]}", "--include-dashboard=false",
         f"--temp-dir={folder}",
@@ -99,12 +122,25 @@ def cluster(folder: Path) -> Iterator[Callable[[], str]]:
 
     try:
         start(*head)
-        yield join
+        with ThreadPoolExecutor(max_workers=1) as apart:
+            yield apart.submit(join).result
     finally:
         # What they started ends with the namespace of processes that this runs in.
         for node in reversed(nodes):
             node.kill()
             node.wait()
+
+
+@contextlib.contextmanager
+def connection_kept() -> Iterator[None]:
+    """The connection that the first audit makes outlives it, as that of a program that uses Ray itself: the workers
+    stay, with what they loaded, for the next audits."""
+    import ray
+
+    with mock.patch.object(ray, "shutdown"):
+        yield
+    assert ray.is_initialized(), "an audit ended the connection"
+    ray.shutdown()
 
 
 def wait_for_nodes(address: str, count: int) -> None:
@@ -194,22 +230,26 @@ def play(root: Path) -> dict[str, Any]:
         found["seconds"][name] = round(time.monotonic() - begun, 1)
 
     begun = time.monotonic()
-    files = start_storage()
-    upload(files, whole)
+    keep_vocabulary()
+    files = start_storage()  # before the nodes, which are told of it by their environment
     with tempfile.TemporaryDirectory(prefix="rays-") as folder, cluster(Path(folder)) as join:
+        upload(files, whole)
         noted("alone", audited(whole))
         noted("alone_damaged", audited(damaged))
         on_ray = ["--engine", "ray", "--ray-address", join()]
         killed: list[int] = []
         killer = threading.Thread(target=kill_one, args=[killed])
         killer.start()
-        noted("killed", audited(whole, *on_ray))
-        killer.join()
-        found["killed_pids"] = killed
-        noted("damaged", audited(damaged, *on_ray))
-        done = command("audit", "B3", "--root", REMOTE, "--suite", "small", *on_ray)
-        names = download(files, root / "copy")
-        noted("stored", done | results_of(root / "copy") | {"names": names})
+        with connection_kept():
+            noted("killed", audited(whole, *on_ray))
+            killer.join()
+            found["killed_pids"] = killed
+            noted("damaged", audited(damaged, *on_ray))
+            done = command("audit", "B3", "--root", REMOTE, "--suite", "small", *on_ray)
+            names = download(files, root / "copy")
+            noted("stored", done | results_of(root / "copy") | {"names": names})
+            elsewhere = os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")
+            noted("elsewhere", command("audit", "B3", "--root", str(whole), *on_ray[:3], elsewhere))
     cut = "datasets/B3/shards/part-00001.parquet"
     with files.open_output_stream(f"{BUCKET}/team/w/{cut}") as stream:
         stream.write((whole / cut).read_bytes()[:-100])

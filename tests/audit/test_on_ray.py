@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -127,6 +129,11 @@ class TestOnTwoNodes:
         assert sorted(Path(name).suffix for name in facts) == [".json"] * SHARDS + [".parquet"] * SHARDS
         assert "reports/B3/index.html" in stored["names"]
         assert "s3://proofs/team/w/reports/B3/index.html" in stored["out"]
+
+    def test_a_process_that_is_connected_is_not_sent_to_another_cluster(self, found: dict[str, Any]) -> None:
+        elsewhere = found["elsewhere"]
+        assert elsewhere["code"] == 2
+        assert "to which this process is connected already" in elsewhere["err"]
 
     def test_a_cut_object_is_named_and_kept_facts_are_taken_by_a_cluster_started_here(
         self, found: dict[str, Any]
@@ -288,6 +295,36 @@ def test_where_nothing_answers_nothing_is_waited_for() -> None:
 def test_what_is_no_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "ray://of.another:10001")
     with pytest.raises(ConfigError, match="expected HOST:PORT"), ray_executor(address, None, print):
+        raise AssertionError
+
+
+class Connected:
+    """Ray in a process that is connected already; it has no other calls than these."""
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(gcs_address="127.0.0.1:6380")
+
+    def remote(self, **options: object) -> Any:
+        return lambda function: SimpleNamespace(remote=function)
+
+
+@pytest.mark.parametrize("address", [None, "auto", "127.0.0.1:6380"])
+def test_a_connection_that_there_is_is_used_and_left(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", Connected())
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with ray_executor(address, None, print) as executor:
+        assert isinstance(executor, RayExecutor)
+    assert "RAY_AUTH_MODE" not in os.environ
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:6381", "elsewhere:6380", "local"])
+def test_a_connection_to_another_cluster_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", Connected())
+    says = f"--ray-address '{address}': expected 127.0.0.1:6380, to which this process is connected already"
+    with pytest.raises(ConfigError, match=re.escape(says)), ray_executor(address, None, print):
         raise AssertionError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -44,7 +44,7 @@ PROMPTS = [
 """Contract, mode, the prompt as the model's published chat template writes it."""
 
 
-@cache
+@lru_cache(maxsize=1)
 def renderer(name: str) -> PromptRenderer:
     return PromptRenderer(loaded(name).contract, loaded(name))
 
@@ -144,7 +144,7 @@ def ids_of(name: str, text: str) -> list[int]:
     return ids
 
 
-@cache
+@lru_cache(maxsize=1)
 def builder(name: str) -> RowBuilder:
     return RowBuilder(loaded(name).contract, loaded(name))
 

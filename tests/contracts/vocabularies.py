@@ -1,8 +1,8 @@
-"""Vocabularies, loaded once, and HF tokenizers built from the same tokens by another road than ours."""
+"""Vocabularies, one at a time, and HF tokenizers built from the same tokens by another road than ours."""
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
@@ -31,13 +31,14 @@ SPLITS = {
 """Contract → the expressions by which the model's published tokenizer.json splits text, in order."""
 
 
-@cache
+@lru_cache(maxsize=1)
 def loaded(name: str) -> Vocabulary:
-    """The vocabulary of a shipped contract."""
+    """The vocabulary of a shipped contract. Only the last one is kept: with its engines it takes some 300 MB, and ten
+    of them would make every fork of the tests that follow slow (see conftest.py for the order of tests)."""
     return load_vocabulary(read_contract(name))
 
 
-@cache
+@lru_cache(maxsize=1)
 def published(name: str) -> Tokenizer:
     """A byte-level BPE as the model's tokenizer.json has it: splits in sequence, and merges in place of ranks."""
     letters = {byte: letter for letter, byte in byte_letters().items()}

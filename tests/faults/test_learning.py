@@ -32,10 +32,12 @@ def shapes(draw: st.DrawFn) -> dict[str, int]:
     }
 
 
-def predictions(shape: dict[str, int], contract: Contract) -> list[int]:
-    """What each convention predicts for one row."""
-    frame = pl.DataFrame([shape], schema=COLUMNS)
-    return [int(frame.select(h.difference).item()) for h in completion_hypotheses(contract)]
+def predictions(rows: Sequence[dict[str, int]], contract: Contract) -> list[list[int]]:
+    """What each convention predicts for each row."""
+    frame = pl.DataFrame(list(rows), schema=COLUMNS)
+    hypotheses = enumerate(completion_hypotheses(contract))
+    predicted = frame.select(h.difference.cast(pl.Int64).alias(str(number)) for number, h in hypotheses)
+    return [list(row) for row in predicted.rows()]
 
 
 def learned(rows: Sequence[dict[str, int]], differences: Sequence[int], contract: Contract) -> Learned:
@@ -63,9 +65,8 @@ def providers(draw: st.DrawFn) -> tuple[list[dict[str, int]], int, list[int | No
 def test_right_for_thirty_rows_of_which_two_in_five_are_wrong(kimi: Contract, provider: Any) -> None:
     rows, way, faults = provider
     names = [hypothesis.name for hypothesis in completion_hypotheses(kimi)]
-    differences = []
-    for row, fault in zip(rows, faults, strict=True):
-        possible = predictions(row, kimi)
+    predicted, differences = predictions(rows, kimi), []
+    for possible, fault in zip(predicted, faults, strict=True):
         unexplainable = fault is not None and fault not in possible
         differences.append(fault if unexplainable and fault is not None else possible[way])
     found = learned(rows, differences, kimi)
@@ -73,13 +74,9 @@ def test_right_for_thirty_rows_of_which_two_in_five_are_wrong(kimi: Contract, pr
     right = {
         name
         for i, name in enumerate(names)
-        if all(
-            predictions(row, kimi)[i] == off
-            for row, off in zip(rows, differences, strict=True)
-            if off in predictions(row, kimi)
-        )
+        if all(possible[i] == off for possible, off in zip(predicted, differences, strict=True) if off in possible)
     }
-    tell = sum(predictions(row, kimi)[names.index(found.name)] != 0 for row in rows) if found.known else 0
+    tell = sum(possible[names.index(found.name)] != 0 for possible in predicted) if found.known else 0
     if found.known:
         assert found.name in right
         assert found.name == names[0] or tell >= MIN_SUPPORT
@@ -98,7 +95,7 @@ def test_never_unknown_where_every_row_can_tell(kimi: Contract, rows: Any, way: 
     """Whole answers with thoughts: each tells the terminal, the end of thinking and the reasoning apart."""
     whole = [row | {"n_end_think": 1, "reasoning_tokens": max(row["reasoning_tokens"], 20)} for row in rows]
     wrong = int(len(whole) * faulty)
-    differences = [-5 - i if i < wrong else predictions(row, kimi)[way] for i, row in enumerate(whole)]
+    differences = [-5 - i if i < wrong else all_ways[way] for i, all_ways in enumerate(predictions(whole, kimi))]
     found = learned(whole, differences, kimi)
     names = [hypothesis.name for hypothesis in completion_hypotheses(kimi)]
     assert names[way] in (found.name, *found.same)
@@ -115,7 +112,7 @@ def test_unknown_where_two_ways_explain_more_than_a_fifth_each(
 ) -> None:
     rows = [row | {"n_end_think": 1, "reasoning_tokens": max(row["reasoning_tokens"], 20)} for row in first]
     split = round(len(rows) * share)
-    differences = [predictions(row, kimi)[ways[int(i >= split)]] for i, row in enumerate(rows)]
+    differences = [all_ways[ways[int(i >= split)]] for i, all_ways in enumerate(predictions(rows, kimi))]
     assert learned(rows, differences, kimi).name == UNKNOWN
 
 

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +28,9 @@ from toolkit.vocabulary import Vocabulary, load_vocabulary
 
 ATTEMPTS = 3
 """How often one shard is tried, on whatever machine."""
+
+_LOCAL = "local"
+"""Ray's own word for a cluster that is started now, on this machine."""
 
 _STORE_BYTES = 100 << 20
 """Of Ray's own memory on this machine; statuses are small, and Ray would take a third of it."""
@@ -48,6 +52,9 @@ Tell = Callable[[str], None]
 def ray_executor(address: str | None, workers: int | None, tell: Tell) -> Iterator[RayExecutor]:
     """An executor on a Ray cluster, for as long as the block runs.
 
+    A process that is connected already, as a program is that uses Ray itself, keeps its connection: it is used, and
+    left as it is.
+
     Args:
         address: HOST:PORT of the cluster's head, or `auto`: this machine is part of it. None: what RAY_ADDRESS says,
             else a cluster of this machine alone, started now and ended with the block.
@@ -56,15 +63,53 @@ def ray_executor(address: str | None, workers: int | None, tell: Tell) -> Iterat
         tell: Told in a sentence of what a reader should know.
 
     Raises:
-        ConfigError: Ray is not installed, or the address is none.
+        ConfigError: Ray is not installed, or the address is none, or not that of the cluster that this process is
+            connected to.
         UnreachableError: there is no cluster there that this machine is part of, or Ray cannot be started.
     """
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
-    if address != "local":
+    connected = _connected()
+    if connected is not None:
+        _check_same(connected, address)
+        yield RayExecutor(connected, workers, tell)
+        return
+    address = address or os.environ.get("RAY_ADDRESS") or _LOCAL
+    if address != _LOCAL:
         _check_answers(address)
-    ray = _ray(local=address == "local")
+    ray = _ray(local=address == _LOCAL)
+    _connect(ray, address, workers, tell)
+    try:
+        yield RayExecutor(ray, workers, tell)
+    finally:
+        ray.shutdown()
+
+
+def _connected() -> Any:
+    """The library, where this process is connected to a cluster; else None."""
+    ray = sys.modules.get("ray")
+    return ray if ray is not None and ray.is_initialized() else None
+
+
+def _check_same(ray: Any, address: str | None) -> None:
+    """See that an address, if one is given, is that of the cluster that this process is connected to.
+
+    Raises:
+        ConfigError: it is another's.
+    """
+    found = ray.get_runtime_context().gcs_address
+    if address is not None and address not in ("auto", found):
+        raise ConfigError(
+            f"--ray-address {address[:200]!r}: expected {found}, to which this process is connected already"
+        )
+
+
+def _connect(ray: Any, address: str, workers: int | None, tell: Tell) -> None:
+    """Connect this process to a cluster, or start one.
+
+    Raises:
+        UnreachableError: there is none, or it cannot be started.
+    """
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    if address == "local":
+    if address == _LOCAL:
         tell(_WARNING)
         options |= {"num_cpus": workers or cores(), "include_dashboard": False, "object_store_memory": _STORE_BYTES}
     try:
@@ -72,12 +117,8 @@ def ray_executor(address: str | None, workers: int | None, tell: Tell) -> Iterat
     except (ConnectionError, OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         with suppress(Exception):
             ray.shutdown()
-        where = "ray on this machine" if address == "local" else f"--ray-address {address}"
+        where = "ray on this machine" if address == _LOCAL else f"--ray-address {address}"
         raise UnreachableError(f"{where}: expected a cluster that answers, found {_words(error)}") from None
-    try:
-        yield RayExecutor(ray, workers, tell)
-    finally:
-        ray.shutdown()
 
 
 def _check_answers(address: str) -> None:

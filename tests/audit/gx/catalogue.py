@@ -39,7 +39,13 @@ _rows = st.fixed_dictionaries(
         "m": st.none() | st.integers(-3, 3).map(lambda cents: Decimal(cents) / 4),
     }
 )
-frames = st.lists(_rows, max_size=12).map(lambda rows: pl.DataFrame(rows, schema=SCHEMA))
+frames = (
+    st.lists(_rows, min_size=4, max_size=12)
+    .map(lambda rows: pl.DataFrame(rows, schema=SCHEMA))
+    .filter(lambda frame: min(frame[name].n_unique() for name in ("i", "j", "f", "s", "t")) > 2)
+)
+"""Frames whose columns tell rows apart; those of no row, and of rows that are all alike, are written out where they
+are tried."""
 
 
 def _columns(names: str, **kwargs: Any) -> list[dict[str, Any]]:

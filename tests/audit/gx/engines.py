@@ -12,6 +12,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+from great_expectations.expectations.expectation import (
+    ColumnMapExpectation,
+    ColumnPairMapExpectation,
+    MulticolumnMapExpectation,
+)
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 from great_expectations.expectations.registry import get_expectation_impl
 
@@ -73,6 +78,12 @@ def suite_of(*items: tuple[str, dict[str, Any]], condition: Any = None, mostly: 
         suite = gx.ExpectationSuite(name="suite", expectations=configured)
     assert len(suite.expectations) == len(items), "an expectation was dropped"
     return suite
+
+
+def names_rows(name: str) -> bool:
+    """Whether an expectation (without `expect_`) says of each row whether it holds."""
+    kinds = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
+    return issubclass(get_expectation_impl(f"expect_{name}"), kinds)
 
 
 def _run(definition: Any, frame: Any, suite: Any, how: Any) -> dict[str, Outcome]:

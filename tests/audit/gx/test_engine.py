@@ -20,6 +20,7 @@ from polars.io.plugins import register_io_source
 
 from toolkit.audit.gx import PolarsDatasource
 from toolkit.audit.gx.comparing import compare
+from toolkit.audit.gx.engine import PolarsExecutionEngine
 from toolkit.audit.gx.expectations import ExpectColumnDtypeToBeInSet, ExpectColumnListLengthsToBeBetween
 from toolkit.audit.gx.passing import answer, answer_apart
 from toolkit.audit.gx.questions import AboutRows, Aggregate, Measured, Repeated, Unanswered, Unordered, Where
@@ -224,6 +225,38 @@ def test_conditions_are_objects_or_great_expectations_own_strings() -> None:
     refused = validate(with_condition('k == "a"', "pandas"))
     assert refused.success is False
     assert "what pandas or Spark would run is not run on polars" in str(refused.exception_info)
+
+
+def test_a_condition_is_translated_once_for_all_who_ask_with_it(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translated: list[Any] = []
+    real = PolarsExecutionEngine.condition_to_filter_clause
+
+    def counted(self: PolarsExecutionEngine, condition: Any) -> pl.Expr:
+        translated.append(condition)
+        return real(self, condition)
+
+    monkeypatch.setattr(PolarsExecutionEngine, "condition_to_filter_clause", counted)
+    items = [("column_values_to_be_in_set", {"column": "i", "value_set": [number]}) for number in range(3)]
+    engines.polars(SMALL, suite_of(*items, condition=Column("k") == "a"))
+    assert len(translated) == 1
+
+
+def test_conditions_that_only_look_alike_are_not_taken_for_each_other(engines: Engines) -> None:
+    frame = pl.DataFrame({"k": ["a", "b", "a, b"], "f": [1.0, 2.0, 0.5]})
+    conditions = [
+        Column("k").is_in(["a", "b"]),
+        Column("k").is_in(["a, b"]),
+        Column("f") > 1,
+        Column("f") >= 1,
+    ]
+    items = [
+        ("column_values_to_be_in_set", {"column": "k", "value_set": ["z"], "row_condition": condition})
+        for condition in conditions
+    ]
+    found = engines.polars(frame, suite_of(*items))
+    assert [outcome[1]["unexpected_count"] for outcome in found.values()] == [2, 1, 1, 2]
 
 
 def test_a_condition_holds_for_pairs_in_a_set_too() -> None:

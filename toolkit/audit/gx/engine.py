@@ -25,13 +25,14 @@ from toolkit.errors import SuiteError
 
 
 class LazyFrameData(BatchData):
-    """A batch: the frame, its schema once it was asked for, the sets of rows that were asked about, and the answers of
-    a wave that is asked for again because one of them failed."""
+    """A batch: the frame, its schema once it was asked for, the row conditions and sets of rows that were asked about,
+    and the answers of a wave that is asked for again because one of them failed."""
 
     def __init__(self, execution_engine: PolarsExecutionEngine, frame: pl.LazyFrame) -> None:
         super().__init__(execution_engine=execution_engine)
         self.engine = execution_engine
         self.frame = frame
+        self.selections: dict[object, pl.Expr] = {}
         self.sets: dict[tuple[object, ...], Rows] = {}
         self.answers: dict[Any, Any] = {}
         self._schema: pl.Schema | None = None
@@ -142,11 +143,18 @@ class PolarsExecutionEngine(ExecutionEngine):  # type: ignore[type-arg]
         if condition is None or condition == "":
             selected = None
         elif isinstance(condition, Condition):
-            self._schema = self.batch(domain).schema
-            selected = self.condition_to_filter_clause(condition).fill_null(False)
+            selected = self._selected(self.batch(domain), condition)
         else:
             raise SuiteError(_no_string(condition))
         return both(selected, self._complete(domain))
+
+    def _selected(self, data: LazyFrameData, condition: Condition) -> pl.Expr:
+        """The rows of a row condition. Every metric asks for it anew, and most of a suite's ask with the same few."""
+        written = _written(condition.dict())
+        if written not in data.selections:
+            self._schema = data.schema
+            data.selections[written] = self.condition_to_filter_clause(condition).fill_null(False)
+        return data.selections[written]
 
     def _complete(self, domain: Mapping[str, Any]) -> pl.Expr | None:
         rule = domain.get("ignore_row_if")
@@ -248,6 +256,15 @@ def dtype_of(data: LazyFrameData, name: Any) -> pl.DataType:
         SuiteError: There is no such column.
     """
     return _dtype(data.schema, name)
+
+
+def _written(value: Any) -> object:
+    """What only values of the same types and the same content share; to equality, 1 and true are the same."""
+    if isinstance(value, Mapping):
+        return tuple((name, _written(one)) for name, one in value.items())
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return tuple(map(_written, value))
+    return type(value), repr(value)
 
 
 def _dtype(schema: pl.Schema, name: Any) -> pl.DataType:
