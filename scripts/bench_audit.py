@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from toolkit.store.shards import read_live
 from toolkit.store.workspace import Dataset, Workspace
 from toolkit.vocabulary import Vocabulary, load_vocabulary
 
-_RIVAL_ROWS = 2_000
+_RIVAL_ROWS = 2_048
 
 
 class Phase:
@@ -120,27 +120,29 @@ class Phase:
 
     def rivals(self) -> dict[str, Any]:
         """The usual loops, on some rows: tiktoken row by row and in batches, JSON lines with checks of single ids. Ours
-        begins with files, as only the loops over lines do."""
+        begins with files, as only the loops over shards and over lines do."""
         vocabulary = self.vocabulary()
         end, terminal = vocabulary.special["</think>"], vocabulary.special["<|im_end|>"]
         path = self.dataset.folder / read_live(self.dataset).shards[0].path
-        rows = pq.read_table(path, columns=["reasoning", "content", "output_ids"]).slice(0, _RIVAL_ROWS).to_pylist()
+
+        def from_shard() -> Iterator[dict[str, Any]]:
+            read = 0
+            for batch in pq.ParquetFile(path).iter_batches(1_024, columns=["reasoning", "content", "output_ids"]):
+                yield from batch.slice(0, _RIVAL_ROWS - read).to_pylist()
+                read += batch.num_rows
+                if read >= _RIVAL_ROWS:
+                    return
+
+        rows = list(from_shard())
         ids = sum(len(row["output_ids"]) for row in rows)
         lines = [json.dumps(row) for row in rows]
         texts = [row[part] for row in rows for part in ("reasoning", "content")]
         referee = vocabulary.referee
 
-        def compare(row: Mapping[str, Any]) -> None:
-            encoded = [*referee.encode(row["reasoning"]), end, *referee.encode(row["content"]), terminal]
-            assert encoded == row["output_ids"]
-
-        def loop() -> None:
-            for row in rows:
-                compare(row)
-
-        def whole_loop() -> None:
-            for line in lines:
-                compare(json.loads(line))
+        def compare(read: Iterable[Mapping[str, Any]]) -> None:
+            for row in read:
+                encoded = [*referee.encode(row["reasoning"]), end, *referee.encode(row["content"]), terminal]
+                assert encoded == row["output_ids"]
 
         def json_lines() -> None:
             for line in lines:
@@ -150,8 +152,9 @@ class Phase:
                 assert all(0 <= i < self.contract.vocab_size for i in output)
 
         rivals: dict[str, Callable[[], object]] = {
-            "tiktoken, row by row, rows in memory": loop,
-            "tiktoken, row by row, from JSON lines": whole_loop,
+            "tiktoken, row by row, rows in memory": lambda: compare(rows),
+            "tiktoken, row by row, from the shards": lambda: compare(from_shard()),
+            "tiktoken, row by row, from JSON lines": lambda: compare(map(json.loads, lines)),
             "tiktoken, in batches on two threads": lambda: referee.encode_batch(texts),
             "JSON lines in Python, no re-encoding": json_lines,
         }

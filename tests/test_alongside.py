@@ -17,6 +17,7 @@ from toolkit.records import Entry, Failure, IdsSource, Origin, Reply, imported_r
 from toolkit.rows import RowBuilder
 from toolkit.sealing import Alongside, seal_journal
 from toolkit.store import shard_writer
+from toolkit.store.arrays import Columns
 from toolkit.store.journal import LineWriter, journal_files, read_failures, spelled
 from toolkit.store.new_shards import NewShards
 from toolkit.store.shards import read_live, read_shard, unlisted_shards
@@ -202,11 +203,11 @@ def test_what_goes_wrong_meanwhile_breaks_nothing_off(
 ) -> None:
     real, left = NewShards.add, [fails_at]
 
-    def add(self: NewShards, row: dict[str, Any]) -> None:
+    def add(self: NewShards, rows: Columns) -> None:
         left[0] -= 1
         if left[0] < 0:
             raise fault
-        real(self, row)
+        real(self, rows)
 
     monkeypatch.setattr(NewShards, "add", add)
     entries = [entry(name) for name in "abc"]

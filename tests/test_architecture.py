@@ -37,7 +37,7 @@ LAYERS = {
     "toolkit.plain_prompts": 5,
     "toolkit.prompt": 6,
     "toolkit.parts": 6,
-    "toolkit.assembly": 6,
+    "toolkit.assembly": 4,
     "toolkit.sampled": 6,
     "toolkit.rebuild": 7,
     "toolkit.rows": 8,

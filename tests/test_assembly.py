@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.assembly import assemble
+from toolkit.assembly import assemble, encode_together, packed, packed_id, unpacked
 from toolkit.columns import SHARD_SCHEMA
 from toolkit.contract import Contract
 from toolkit.rebuild import plan_rebuild, rebuild
 from toolkit.records import Ask, IdsSource, Reply, ToolCall
 from toolkit.rows import RowBuilder
 from toolkit.store.journal import spelled
-from toolkit.store.shard_writer import batches_of
+from toolkit.store.shard_writer import gathered
 from toolkit.vocabulary import Vocabulary
 
 from .audit.shard_rows import body, entry
@@ -54,10 +54,11 @@ ASKS = st.builds(Ask, mode=st.sampled_from(["thinking", "instant"]), max_tokens=
 @settings(max_examples=300, deadline=None)
 def test_together_is_one_by_one(kimi: Contract, vocabulary: Vocabulary, asked: list[tuple[Reply, Ask]]) -> None:
     plans = [plan_rebuild(reply, ask, kimi, vocabulary) for reply, ask in asked]
-    # By the engine's lists here, one after the other; by its arrays there.
-    encoded = iter([np.array(vocabulary.encode_ordinary(t), np.uint32) for plan in plans for t in plan.texts])
-    together = [assemble(plan, encoded) for plan in plans]
-    assert next(encoded, None) is None
+    # By the engine's lists here, one after the other; packed there.
+    outputs = encode_together(
+        [plan.stretches for plan in plans], lambda texts: [packed(vocabulary.encode_ordinary(text)) for text in texts]
+    )
+    together = [*map(assemble, plans, outputs)]
     for made, (reply, ask) in zip(together, asked, strict=True):
         alone = rebuild(reply, ask, kimi, vocabulary)
         assert (made.ids, made.source, made.status, made.notes) == (alone.ids, alone.source, alone.status, alone.notes)
@@ -76,13 +77,13 @@ def test_ids_are_those_of_each_text_with_the_contracts_between(
         return
     encode = vocabulary.referee.encode
     assert rebuilt.ids == [*encode(reasoning), 163607, *encode(content), 163586]
-    assert isinstance(rebuilt.array, np.ndarray)
-    assert rebuilt.array.dtype == np.int32
+    assert isinstance(rebuilt.output, bytes)
+    assert len(rebuilt.output) == 4 * len(rebuilt.ids)
 
 
 def test_ids_of_an_engine_cost_no_encoding(kimi: Contract, vocabulary: Vocabulary) -> None:
     reply = Reply(reasoning="a", content="b", finish_reason="stop", output_ids=[5], ids_source=IdsSource.ENGINE)
-    assert plan_rebuild(reply, Ask(mode="thinking"), kimi, vocabulary).texts == []
+    assert plan_rebuild(reply, Ask(mode="thinking"), kimi, vocabulary).stretches is None
 
 
 def test_rows_together_are_the_rows_one_by_one(kimi: Contract, vocabulary: Vocabulary) -> None:
@@ -101,9 +102,29 @@ def test_rows_together_are_the_rows_one_by_one(kimi: Contract, vocabulary: Vocab
     together = builder.build_all(answers)
     alone = [builder.build(*answer) for answer in answers]
     assert [row["rebuild_status"] for row in alone][:3] == ["complete", "answer_missing", "truncated"]
-    (batch,) = batches_of(together)
+    (batch,) = gathered([together])
     assert pa.Table.from_batches([batch]).to_pylist() == pa.Table.from_pylist(alone, schema=SHARD_SCHEMA).to_pylist()
-    assert builder.build_all([]) == []
+    assert list(gathered([builder.build_all([])])) == []
+
+
+def test_a_text_that_many_prompts_share_is_encoded_once(
+    kimi: Contract, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = vocabulary.encode_packed, list[str]()
+
+    def encode(texts: Sequence[str]) -> list[bytes]:
+        seen.extend(texts)
+        return real(texts)
+
+    builder = RowBuilder(kimi, vocabulary)
+    system = {"role": "system", "content": "Be brief, whatever comes, and never say why." * 3}
+    asked = [entry(body({"reasoning": "a", "content": "b"}), messages=[system, {"role": "user", "content": text}])
+             for text in ("x", "y", "x")]  # fmt: skip
+    answers: list[Any] = [(one, builder.read(one, where="")) for one in asked]
+    alone = [packed(builder.build(*answer)["prompt_ids"]) for answer in answers]
+    monkeypatch.setattr(vocabulary, "encode_packed", encode)
+    assert builder.build_all(answers)["prompt_ids"] == alone
+    assert sorted(seen) == sorted([*["a", "b"] * 3, system["content"], "x", "y"])
 
 
 @pytest.mark.parametrize("sent", [None, {"seed": 2**70}, {"user": "\ud800"}])
@@ -115,34 +136,40 @@ def test_a_body_that_is_json_already_changes_no_row(
     text = json.dumps({"model": "moonshotai/kimi-k2.5", "choices": [choice]}, ensure_ascii=False)
     asked = entry(text, form="openai", request=sent)
     answer: Any = (asked, builder.read(asked, where=""))
-    (plain,), (spliced,) = builder.build_all([answer]), builder.build_all([answer], [spelled(text)])
-    assert plain["payload"] == spliced["payload"]
-    assert json.loads(plain["payload"])["body"] == text
+    plain, spliced = builder.build_all([answer]), builder.build_all([answer], [spelled(text)])
+    assert plain == spliced
+    assert json.loads(plain["payload"][0])["body"] == text
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff", "\u017f\ud800"])
-def test_lone_surrogates_are_an_error_for_arrays_too(vocabulary: Vocabulary, text: str) -> None:
+def test_lone_surrogates_are_an_error_for_packed_ids_too(vocabulary: Vocabulary, text: str) -> None:
     with pytest.raises(UnicodeEncodeError):
-        vocabulary.encode_array(text)
-
-
-@given(text=TEXTS)
-@settings(max_examples=200, deadline=None)
-def test_arrays_are_the_referees_ids(vocabulary: Vocabulary, text: str) -> None:
-    if "\ud800" not in text:
-        assert vocabulary.encode_array(text).tolist() == vocabulary.referee.encode(text)
+        vocabulary.encode_packed([text])
 
 
 @given(texts=st.lists(TEXTS.filter(lambda text: "\ud800" not in text), max_size=6))
-@settings(max_examples=50, deadline=None)
-def test_many_arrays_are_those_of_each(vocabulary: Vocabulary, texts: list[str]) -> None:
-    found = [ids.tolist() for ids in vocabulary.encode_arrays(texts)]
+@settings(max_examples=250, deadline=None)
+def test_packed_ids_are_the_referees(vocabulary: Vocabulary, texts: list[str]) -> None:
+    found = [unpacked(ids).tolist() for ids in vocabulary.encode_packed(texts)]
     assert found == [vocabulary.referee.encode(text) for text in texts]
 
 
+@given(ids=st.lists(st.integers(-(2**31), 2**31 - 1)))
+def test_packed_ids_are_4_bytes_each(ids: list[int]) -> None:
+    assert (unpacked(packed(ids)).tolist(), len(packed(ids))) == (ids, 4 * len(ids))
+    assert b"".join(map(packed_id, ids)) == packed(ids)
+
+
+@pytest.mark.parametrize("wrong", [2**31, -(2**31) - 1, 1.5, "1"])
+def test_what_is_no_id_is_not_packed(wrong: Any) -> None:
+    with pytest.raises((OverflowError, TypeError)):
+        packed([wrong])
+
+
 @pytest.mark.parametrize("text", ["", " " * 50_000, "a" * 50_000, "中" * 50_000, "<|im_end|>" * 5_000])
-def test_arrays_of_long_runs(vocabulary: Vocabulary, text: str) -> None:
-    assert vocabulary.encode_array(text).tolist() == vocabulary.referee.encode(text)
+def test_packed_ids_of_long_runs(vocabulary: Vocabulary, text: str) -> None:
+    (ids,) = vocabulary.encode_packed([text])
+    assert unpacked(ids).tolist() == vocabulary.referee.encode(text)
 
 
 @pytest.mark.parametrize("name", ["kimi-k2.5", "gpt-oss", "glm-4.6", "deepseek-v3"])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolkit.assembly import encode_together, packed, unpacked
 from toolkit.contract import Contract
 from toolkit.plain_prompts import PIECEWISE, PlainPrompts, plain_prompts
 from toolkit.prompt import PromptRenderer
@@ -40,12 +41,13 @@ TEXTS = st.one_of(
 @given(said=st.lists(st.tuples(st.sampled_from(["user", "system"]), TEXTS), min_size=1, max_size=5))
 @settings(max_examples=200, deadline=None)
 def test_any_plain_conversation_has_the_ids_of_the_renderer(
-    renderer: PromptRenderer, mode: str, said: list[tuple[str, str]]
+    renderer: PromptRenderer, vocabulary: Vocabulary, mode: str, said: list[tuple[str, str]]
 ) -> None:
     messages: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in said]
-    found = renderer._plain_ids(messages, mode)
+    stretches = renderer._plain(messages, mode)
+    (found,) = encode_together([stretches], vocabulary.encode_packed)
     assert found is not None
-    assert found == rendered(renderer, messages, mode) == renderer.render(messages, None, mode).ids
+    assert unpacked(found).tolist() == rendered(renderer, messages, mode) == renderer.render(messages, None, mode).ids
 
 
 @pytest.mark.parametrize(
@@ -60,13 +62,14 @@ def test_any_plain_conversation_has_the_ids_of_the_renderer(
         [{"role": ["user"], "content": "a"}],
         [{"content": "a"}],
         [{"role": "user"}],
+        [{"role": "user", "content": "\ud800"}],
         [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}],
     ],
 )
 def test_what_is_more_than_roles_and_texts_is_for_the_renderer(
     renderer: PromptRenderer, messages: list[dict[str, Any]]
 ) -> None:
-    assert renderer._plain_ids(messages, "thinking") is None
+    assert renderer._plain(messages, "thinking") is None
 
 
 def test_only_renderers_that_are_known_to_be_piecewise_are_replaced() -> None:
@@ -89,8 +92,9 @@ def piecewise(messages: list[dict[str, Any]], answer: bool) -> list[int]:
 def test_a_piecewise_renderer() -> None:
     made = plain_prompts("kimi-k2.5", piecewise, letters)
     assert made is not None
-    assert made == PlainPrompts({"system": [6], "user": [4]}, [0], [1, 2], letters)
-    assert made.ids_of([{"role": "system", "content": "a"}, {"role": "user", "content": ""}]) == [6, 97, 0, 4, 0, 1, 2]
+    assert made == PlainPrompts({"system": packed([6]), "user": packed([4])}, packed([0]), packed([1, 2]))
+    laid_out = made.lay_out([{"role": "system", "content": "a"}, {"role": "user", "content": ""}])
+    assert laid_out == [packed([6]), "a", packed([0]), packed([4]), "", packed([0]), packed([1, 2])]
 
 
 @pytest.mark.parametrize("fault", ["strips", "joins users", "adds a system", "marks the last"])

@@ -216,6 +216,14 @@ CASES = [
         ("marker_in_reasoning", "marker_in_content"),
     ),
     Case(
+        "marker that begins in an id and ends in the arguments",
+        stop(tool_calls=(call(arguments="think>", call_id="functions.find:0</"),)),
+        THINKING,
+        None,
+        AMBIGUOUS,
+        ("marker_in_tool_call",),
+    ),
+    Case(
         "marker in arguments",
         stop(tool_calls=(call(arguments='"</think>"'),)),
         THINKING,

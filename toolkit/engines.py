@@ -28,8 +28,9 @@ class Engine(Protocol):
         """Ids of one text."""
         ...
 
-    def encode_arrays(self, texts: Sequence[str]) -> list[Ids]:
-        """`encode` of each text as an array, in half the time where an engine need not make an object of each id."""
+    def encode_packed(self, texts: Sequence[str]) -> list[bytes]:
+        """`encode` of each text, 4 bytes an id as they lie in memory: in half the time where an engine need not make an
+        object of each id."""
         ...
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
@@ -96,6 +97,10 @@ def _flat(lists: Sequence[Sequence[int]]) -> tuple[Ids, Offsets]:
     return flat, offsets
 
 
+def _packed(ids: Sequence[int]) -> bytes:
+    return np.asarray(ids, dtype=np.uint32).tobytes()
+
+
 class Splintr:
     """splintr-rs, over rank lines or a tokenizer.json."""
 
@@ -122,15 +127,14 @@ class Splintr:
         ids: list[int] = self._tokenizer.encode_ordinary(text)  # type: ignore[attr-defined]
         return ids
 
-    def encode_arrays(self, texts: Sequence[str]) -> list[Ids]:
+    def encode_packed(self, texts: Sequence[str]) -> list[bytes]:
         """See `Engine`."""
         if self._knows_specials:
             # Only lists can be had of it without special tokens.
-            return [np.asarray(self.encode(text), dtype=np.uint32) for text in texts]
+            return [_packed(self.encode(text)) for text in texts]
         # One text after the other, with nothing between them that takes their place in the processor's caches, and not
         # as a batch, which other threads would take up.
-        encoded = [*map(self._tokenizer.encode_flat, texts)]  # type: ignore[attr-defined]
-        return [np.frombuffer(ids, dtype=np.uint32) for ids in encoded]
+        return [*map(self._tokenizer.encode_flat, texts)]  # type: ignore[attr-defined]
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
         """See `Engine`."""
@@ -166,10 +170,10 @@ class Fastokens:
         ids: list[int] = self.encode_batch([text])[0].tolist()
         return ids
 
-    def encode_arrays(self, texts: Sequence[str]) -> list[Ids]:
+    def encode_packed(self, texts: Sequence[str]) -> list[bytes]:
         """See `Engine`."""
         ids, offsets = self.encode_batch(texts)
-        return np.split(ids, offsets[1:-1].astype(np.int64))[: len(texts)]
+        return [part.tobytes() for part in np.split(ids, offsets[1:-1].astype(np.int64))[: len(texts)]]
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
         """See `Engine`."""
@@ -191,9 +195,9 @@ class Tiktoken:
         text.encode()  # tiktoken itself replaces lone surrogates in silence
         return self._encoding.encode_ordinary(text)
 
-    def encode_arrays(self, texts: Sequence[str]) -> list[Ids]:
+    def encode_packed(self, texts: Sequence[str]) -> list[bytes]:
         """See `Engine`."""
-        return [np.asarray(self.encode(text), dtype=np.uint32) for text in texts]
+        return [_packed(self.encode(text)) for text in texts]
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
         """See `Engine`."""
@@ -215,9 +219,9 @@ class HuggingFace:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
-    def encode_arrays(self, texts: Sequence[str]) -> list[Ids]:
+    def encode_packed(self, texts: Sequence[str]) -> list[bytes]:
         """See `Engine`."""
-        return [np.asarray(self.encode(text), dtype=np.uint32) for text in texts]
+        return [_packed(self.encode(text)) for text in texts]
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
         """See `Engine`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from toolkit.assembly import Stretches, packed, unpacked
 from toolkit.records import Json
 
 PIECEWISE = frozenset({"kimi-k2.5"})
@@ -30,31 +31,28 @@ _PROBES = (
 Render = Callable[[list[dict[str, Json]], bool], list[int]]
 """(messages, with the beginning of an answer) → ids."""
 Encode = Callable[[str], Sequence[int]]
+"""A text, in which special tokens may be spelled → ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlainPrompts:
-    """Makes ids of plain prompts for one renderer and mode.
+    """What plain prompts are made of, for one renderer and mode.
 
     Attributes:
-        heads: Role → ids before a text.
-        close: Ids behind each text.
-        answer: Ids with which an answer begins.
-        encode: Ids of a text; it is not asked for those of "".
+        heads: Role → packed ids before a text.
+        close: Packed ids behind each text.
+        answer: Packed ids with which an answer begins.
     """
 
-    heads: Mapping[str, Sequence[int]]
-    close: Sequence[int]
-    answer: Sequence[int]
-    encode: Encode
+    heads: Mapping[str, bytes]
+    close: bytes
+    answer: bytes
 
-    def ids_of(self, messages: Sequence[Mapping[str, Json]]) -> list[int] | None:
-        """Ids of a prompt; None where a message is more than a role and a text, or there is none.
-
-        Raises:
-            Whatever `encode` raises.
+    def lay_out(self, messages: Sequence[Mapping[str, Json]]) -> Stretches | None:
+        """The texts of a prompt, each to be encoded by itself, and the ids between them; None where a message is more
+        than a role and a text, or there is none.
         """
-        ids: list[int] = []
+        pieces: list[str | bytes] = []
         for message in messages:
             text = message.get("content")
             # Compared by type: a role may be anything that JSON can say, and not all of it can be looked up.
@@ -63,14 +61,8 @@ class PlainPrompts:
             head = self.heads.get(message["role"])
             if head is None:
                 return None
-            ids += head
-            if text:
-                ids += self.encode(text)
-            ids += self.close
-        if not ids:
-            return None
-        ids += self.answer
-        return ids
+            pieces += (head, text, self.close)
+        return [*pieces, self.answer] if pieces else None
 
 
 def plain_prompts(name: str | None, render: Render, encode: Encode) -> PlainPrompts | None:
@@ -79,7 +71,7 @@ def plain_prompts(name: str | None, render: Render, encode: Encode) -> PlainProm
     Args:
         name: The renderer's.
         render: The renderer.
-        encode: How it encodes a text.
+        encode: How it encodes a text; it is not asked for the ids of "".
 
     Raises:
         Whatever `render` and `encode` raise.
@@ -88,11 +80,18 @@ def plain_prompts(name: str | None, render: Render, encode: Encode) -> PlainProm
         return None
     framed = {role: render([{"role": role, "content": ""}], False) for role in _ROLES}
     whole = render([{"role": "user", "content": ""}], True)
-    close, answer = framed["user"][-1:], whole[len(framed["user"]) :]
-    heads = {role: ids[:-1] for role, ids in framed.items()}
-    made = PlainPrompts(heads, close, answer, encode)
+    close, answer = packed(framed["user"][-1:]), packed(whole[len(framed["user"]) :])
+    made = PlainPrompts({role: packed(ids[:-1]) for role, ids in framed.items()}, close, answer)
     for probe in _PROBES:
         messages: list[dict[str, Json]] = [{"role": role, "content": text} for role, text in probe]
-        if made.ids_of(messages) != render(messages, True):
+        if _ids_of(made.lay_out(messages) or (), encode) != render(messages, True):
             return None
     return made
+
+
+def _ids_of(pieces: Stretches, encode: Encode) -> list[int]:
+    ids: list[int] = []
+    for piece in pieces:
+        if piece:
+            ids += encode(piece) if isinstance(piece, str) else unpacked(piece).tolist()
+    return ids

@@ -6,15 +6,18 @@ prompt_tokens that Inceptron and Chutes reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
+from toolkit.assembly import Stretches, encode_together, packed, packed_id, unpacked
 from toolkit.contract import Contract
 from toolkit.errors import ContractError
 from toolkit.plain_prompts import PlainPrompts, plain_prompts
-from toolkit.records import Json
+from toolkit.records import Json, is_storable
 from toolkit.vocabulary import Vocabulary
 
 _RENDERER_FAULTS = (
@@ -40,6 +43,26 @@ class RenderedPrompt:
     notes: tuple[str, ...] = ()
 
 
+class PromptPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a prompt's ids are made of, before its texts are encoded.
+
+    Attributes:
+        stretches: Texts and ids; None where the prompt has none.
+        ends_with: Packed ids with which the prompt must end.
+        notes: See `RenderedPrompt`.
+    """
+
+    stretches: Stretches | None
+    ends_with: bytes = b""
+    notes: tuple[str, ...] = ()
+
+    def check(self, ids: bytes | None) -> tuple[bytes | None, tuple[str, ...]]:
+        """The prompt's ids and notes, from the packed ids of its stretches."""
+        if ids is not None and not ids.endswith(self.ends_with):
+            return None, ("prompt_tail",)
+        return ids, self.notes
+
+
 class PromptRenderer:
     """Renders prompts of one contract; renderers are made once for each mode."""
 
@@ -47,9 +70,9 @@ class PromptRenderer:
         self._contract = contract
         self._vocabulary = vocabulary
         self._renderers: dict[str, Any] = {}
-        self._plain: dict[str, PlainPrompts | None] = {}
+        self._plain_of: dict[str, PlainPrompts | None] = {}
         self._tokenizer = _Tokenizer(contract, vocabulary)
-        self._ends_of: dict[str, tuple[list[int], list[int]]] = {}
+        self._ends_of: dict[str, tuple[bytes, bytes]] = {}
 
     def render(
         self, messages: Sequence[dict[str, Json]], tools: Sequence[dict[str, Json]] | None, mode: str
@@ -59,17 +82,41 @@ class PromptRenderer:
         Raises:
             ContractError: the contract has no such mode, or names a renderer that does not exist.
         """
-        expected, added = self._ends(mode)
+        plan = self.plan(messages, tools, mode)
+        ids, notes = plan.check(*encode_together([plan.stretches], self._vocabulary.encode_packed))
+        return RenderedPrompt(None if ids is None else unpacked(ids).tolist(), notes)
+
+    def plan(
+        self, messages: Sequence[dict[str, Json]], tools: Sequence[dict[str, Json]] | None, mode: str
+    ) -> PromptPlan:
+        """`render`, but for the texts of plain messages: they are left to be encoded together with others.
+
+        Raises:
+            ContractError: the contract has no such mode, or names a renderer that does not exist.
+        """
+        ends_with, added = self._ends(mode)
         if self._contract.prompt.renderer is None:
-            return RenderedPrompt(None, ("prompt_not_rendered",))
-        if not tools:
-            plain = self._plain_ids(messages, mode)
-            if plain is not None:
-                return self._checked([*plain, *added], expected, [message["content"] for message in messages])
+            return PromptPlan(stretches=None, notes=("prompt_not_rendered",))
+        stretches = None if tools else self._plain(messages, mode)
+        if stretches is not None:
+            texts: Iterator[str] = (message["content"] for message in messages)
+        else:
+            ids, note = self._ask_renderer(messages, tools, mode)
+            if ids is None:
+                return PromptPlan(stretches=None, notes=(note,))
+            stretches, texts = [packed(ids)], _texts([*messages, *(tools or ())])
+        spelled = any(map(self._vocabulary.specials_in, texts))
+        notes = ("prompt_spells_special",) if spelled else ()
+        return PromptPlan(stretches=[*stretches, added], ends_with=ends_with, notes=notes)
+
+    def _ask_renderer(
+        self, messages: Sequence[dict[str, Json]], tools: Sequence[dict[str, Json]] | None, mode: str
+    ) -> tuple[list[int] | None, str]:
+        """The renderer's ids, or a note that says why there are none."""
         if any(part.get("type") != "text" for part in _parts(messages)):
-            return RenderedPrompt(None, ("prompt_has_media",))
+            return None, "prompt_has_media"
         if not (all(map(_is_whole, messages)) and all(map(_is_whole_tool, tools or ()))):
-            return RenderedPrompt(None, ("prompt_not_rendered",))
+            return None, "prompt_not_rendered"
         renderer = self._renderer(mode)
         try:
             rendered = renderer.render(
@@ -78,26 +125,33 @@ class PromptRenderer:
                 add_generation_prompt=True,
                 **({"process_multimodal": False} if _takes_media(renderer) else {}),
             )
-            ids = [*map(int, rendered.token_ids), *added]
+            return [*map(int, rendered.token_ids)], ""
         except _RENDERER_FAULTS:
-            return RenderedPrompt(None, ("prompt_not_rendered",))
-        return self._checked(ids, expected, _texts([*messages, *(tools or ())]))
+            return None, "prompt_not_rendered"
 
-    def _checked(self, ids: list[int], expected: list[int], texts: Iterable[str]) -> RenderedPrompt:
-        if expected and ids[-len(expected) :] != expected:
-            return RenderedPrompt(None, ("prompt_tail",))
-        spelled = any(map(self._vocabulary.specials_in, texts))
-        return RenderedPrompt(ids, ("prompt_spells_special",) if spelled else ())
-
-    def _plain_ids(self, messages: Sequence[dict[str, Json]], mode: str) -> list[int] | None:
-        """The renderer's ids of messages that are a role and a text each; None where it has to be asked itself."""
-        if mode not in self._plain:
-            self._plain[mode] = self._learn_plain(mode)
-        made = self._plain[mode]
+    def _plain(self, messages: Sequence[dict[str, Json]], mode: str) -> Stretches | None:
+        """What the renderer's ids of plain messages are made of; None where it has to be asked itself."""
+        if mode not in self._plain_of:
+            self._plain_of[mode] = self._learn_plain(mode)
+        made = self._plain_of[mode]
         try:
-            return None if made is None else made.ids_of(messages)
+            pieces = None if made is None else made.lay_out(messages)
         except _RENDERER_FAULTS:
             return None
+        if pieces is None:
+            return None
+        stretches: list[str | bytes] = []
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                stretches.append(piece)
+            elif is_storable(piece):
+                stretches += self._encodable(piece)
+            else:
+                return None
+        return stretches
+
+    def _encodable(self, text: str) -> Stretches:
+        return [one if isinstance(one, str) else packed_id(one) for one in self._vocabulary.rendered(text)]
 
     def _learn_plain(self, mode: str) -> PlainPrompts | None:
         renderer = self._renderer(mode)
@@ -128,15 +182,23 @@ class PromptRenderer:
             return None
         return [int(token_id) for token_id in rendered.token_ids]
 
-    def _ends(self, mode: str) -> tuple[list[int], list[int]]:
-        """Ids that a prompt of a mode must end with, and those that are added to what its renderer gives."""
+    def tail(self, mode: str) -> bytes:
+        """Packed ids with which the prompts of a mode end; empty where the contract states none.
+
+        Raises:
+            ContractError: the contract has no such mode.
+        """
+        return self._ends(mode)[0]
+
+    def _ends(self, mode: str) -> tuple[bytes, bytes]:
+        """Packed ids that a prompt of a mode must end with, and those that are added to what its renderer gives."""
         if mode not in self._ends_of:
             of = self._contract.mode(mode)
-            self._ends_of[mode] = (self._ids_of(of.prompt_ends_with), self._ids_of(of.prompt_adds))
+            self._ends_of[mode] = (self._packed(of.prompt_ends_with), self._packed(of.prompt_adds))
         return self._ends_of[mode]
 
-    def _ids_of(self, pieces: Sequence[str]) -> list[int]:
-        return [token_id for piece in pieces for token_id in self._vocabulary.encode_rendered(piece)]
+    def _packed(self, pieces: Sequence[str]) -> bytes:
+        return packed([token_id for piece in pieces for token_id in self._vocabulary.encode_rendered(piece)])
 
     def _renderer(self, mode: str) -> Any:
         if mode not in self._renderers:

@@ -8,22 +8,22 @@ with two noted exceptions (`terminal_in_text`, `separator_in_text`) and the tool
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 from msgspec import structs
 
-from toolkit.assembly import Plan, assemble, put_together
+from toolkit.assembly import Plan, Stretches, assemble, encode_together, packed_id, unpacked
 from toolkit.assembly import Rebuilt as Rebuilt
 from toolkit.contract import Contract, FinishKind
 from toolkit.parts import NotDividedError, Parts, divide, name_in, read_engine_ids
-from toolkit.records import Ask, IdsSource, RebuildStatus, Reply, ToolCall
+from toolkit.records import Ask, IdsSource, RebuildStatus, Reply, ToolCall, is_storable
 from toolkit.sampled import sampled_ids
 from toolkit.vocabulary import Vocabulary
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(msgspec.Struct, frozen=True):
     """How the reply ended: `kind` is None where nobody knows.
 
     `at_cap`: said to be finished, but at max_tokens; `calls`: either reason says that it ended in tool calls.
@@ -40,9 +40,6 @@ _UNREADABLE = frozenset({
     "wrong_type:arguments",
 })  # fmt: skip
 """Notes of parts that were there, but not as the model wrote them."""
-
-
-_Stretches = tuple[str | list[int], ...]
 
 
 class _NoRuleError(Exception):
@@ -65,7 +62,7 @@ def rebuild(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabulary) 
         ContractError: the contract has no such mode.
     """
     plan = plan_rebuild(reply, ask, contract, vocabulary)
-    return assemble(plan, map(vocabulary.encode_array, plan.texts))
+    return assemble(plan, *encode_together([plan.stretches], vocabulary.encode_packed))
 
 
 def plan_rebuild(reply: Reply, ask: Ask, contract: Contract, vocabulary: Vocabulary) -> Plan:
@@ -163,7 +160,7 @@ def _plan_from_text(reply: Reply, ask: Ask, contract: Contract, vocabulary: Voca
     )
 
 
-def _sampled(reply: Reply, stretches: _Stretches | None, vocabulary: Vocabulary, notes: list[str]) -> list[int] | None:
+def _sampled(reply: Reply, stretches: Stretches | None, vocabulary: Vocabulary, notes: list[str]) -> list[int] | None:
     """Ids by the split that logprobs show; None, and a note where there are any, if they do not give the text."""
     if not reply.pieces or stretches is None:
         return None
@@ -185,33 +182,36 @@ class _Parts:
     content: str | None
     tool_calls: tuple[ToolCall, ...]
 
-    def texts(self) -> Iterator[str]:
+    def texts(self) -> list[str]:
         """Every text that goes into the ids."""
-        yield self.reasoning or ""
-        yield self.content or ""
-        for call in self.tool_calls:
-            yield call.id or ""
-            yield call.arguments or ""
+        of_calls = [text or "" for call in self.tool_calls for text in (call.id, call.arguments)]
+        return [self.reasoning or "", self.content or "", *of_calls]
+
+    def places(self) -> list[tuple[str, str]]:
+        """(where, text) of all in which a marker may stand."""
+        calls = [("tool_call", f"{call.id or ''}{call.arguments or ''}") for call in self.tool_calls]
+        return [("reasoning", self.reasoning or ""), ("content", self.content or ""), *calls]
 
 
 def _apply_rules(
     reply: Reply, parts: _Parts, ask: Ask, contract: Contract, vocabulary: Vocabulary, notes: list[str]
-) -> tuple[_Stretches, RebuildStatus]:
+) -> tuple[Stretches, RebuildStatus]:
     if not _UNREADABLE.isdisjoint(notes):
         raise _NoRuleError(RebuildStatus.AMBIGUOUS)
-    if not all(_is_storable(text) for text in parts.texts()):
+    places = parts.places()
+    if not all(is_storable(text) for _, text in places):
         raise _NoRuleError(RebuildStatus.AMBIGUOUS, "lone_surrogate")
     end = _end_of(reply, ask, contract)
     if end.note:
         notes.append(end.note)
     if end.kind is None:
         raise _NoRuleError(RebuildStatus.AMBIGUOUS)
-    _take_terminal(parts, end, contract, notes)
-    _take_tool_section(parts, end, contract, notes)
-    separator = _take_separator(reply, parts, ask, end, contract, vocabulary)
-    if separator is not None:
-        notes.append("separator_in_text")
-    _refuse_markers(parts, contract, vocabulary, notes)
+    if any(vocabulary.specials_in(text) for _, text in places):
+        # Every marker is the spelling of a special token: without any, none of these rules has anything to say.
+        _take_terminal(parts, end, contract, notes)
+        _take_tool_section(parts, end, contract, notes)
+        _take_separator(reply, parts, ask, end, contract, vocabulary, notes)
+        _refuse_markers(parts, contract, vocabulary, notes)
     _check_parts(parts, ask, end, contract)
     _check_calls(parts.tool_calls, ask.mode, end, contract)
     stretches = _lay_out(parts, ask.mode, end, contract)
@@ -284,60 +284,50 @@ def _take_tool_section(parts: _Parts, end: _End, contract: Contract, notes: list
 
 
 def _take_separator(
-    reply: Reply, parts: _Parts, ask: Ask, end: _End, contract: Contract, vocabulary: Vocabulary
-) -> str | None:
+    reply: Reply, parts: _Parts, ask: Ask, end: _End, contract: Contract, vocabulary: Vocabulary, notes: list[str]
+) -> None:
     """One end-of-thinking in the content, reasoning empty, thinking mode: the separator, if the count agrees.
 
     A model that opens its thoughts itself must have opened them at the very beginning.
     Spelled as ordinary text it would be several ids instead of one, so the reported count tells the two
     apart: it agrees when it is the number of ids, or one less where the terminal is not counted.
     """
-    if contract.think is None or not contract.mode(ask.mode).thinks or parts.reasoning or not parts.content:
-        return None
+    if parts.reasoning or not parts.content or contract.think is None or not contract.mode(ask.mode).thinks:
+        return
     marker = contract.think.end
     if parts.content.count(marker) != 1 or reply.completion_tokens is None:
-        return None
+        return
     reasoning, _, content = parts.content.partition(marker)
     output = contract.mode(ask.mode).output
     opening = "".join(output[: output.index("{reasoning}")])
     if not reasoning.startswith(opening):
-        return None
+        return
     reasoning = reasoning.removeprefix(opening)
     split = _Parts(reasoning, content, parts.tool_calls)
     if any(m in text for text in split.texts() for m in contract.markers):
-        return None
+        return
     if not reasoning or not (content or parts.tool_calls):
-        return None
+        return
     stretches = _lay_out(split, ask.mode, end, contract)
-    ids = put_together(stretches, (vocabulary.encode_array(text) for text in stretches if isinstance(text, str)))
-    if len(ids) - reply.completion_tokens not in (0, 0 if end.kind == "length" or end.at_cap else 1):
-        return None
+    (ids,) = encode_together([stretches], vocabulary.encode_packed)
+    difference = len(unpacked(ids or b"")) - reply.completion_tokens
+    if difference not in (0, 0 if end.kind == "length" or end.at_cap else 1):
+        return
     parts.reasoning, parts.content = reasoning, content
-    return marker
+    notes.append("separator_in_text")
 
 
 def _refuse_markers(parts: _Parts, contract: Contract, vocabulary: Vocabulary, notes: list[str]) -> None:
     """Anything that still looks like a marker leaves open what the model emitted."""
-    fields = {"reasoning": parts.reasoning, "content": parts.content}
-    fields |= {f"tool_call_{i}": f"{c.id or ''}{c.arguments or ''}" for i, c in enumerate(parts.tool_calls)}
     found = []
-    for name, text in fields.items():
-        for spelling in vocabulary.specials_in(text or ""):
+    for where, text in parts.places():
+        for spelling in vocabulary.specials_in(text):
             if spelling in contract.markers:
-                where = name if name in ("reasoning", "content") else "tool_call"
                 found.append(f"marker_in_{where}")
             else:
                 notes.append("spells_special")
     if found:
         raise _NoRuleError(RebuildStatus.AMBIGUOUS, *dict.fromkeys(found))
-
-
-def _is_storable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # --- parts that are missing or do not fit --------------------------------------------------------
@@ -376,55 +366,49 @@ def _check_calls(calls: Sequence[ToolCall], mode: str, end: _End, contract: Cont
 # --- ids ---------------------------------------------------------------------------------------
 
 
-def _lay_out(parts: _Parts, mode: str, end: _End, contract: Contract) -> _Stretches:
+def _lay_out(parts: _Parts, mode: str, end: _End, contract: Contract) -> Stretches:
     """Each stretch of text that is to be encoded by itself, with the contract's ids between."""
-    stretches: list[str | list[int]] = []
+    stretches: list[str | bytes] = []
     for piece in _pieces(parts, contract.mode(mode).output, end, contract):
         last = stretches[-1] if stretches else None
-        if isinstance(piece, int):
-            if isinstance(last, list):
-                last.append(piece)
-            else:
-                stretches.append([piece])
-        elif isinstance(last, str):
+        if isinstance(piece, str) and isinstance(last, str):
             stretches[-1] = last + piece
         elif piece:
             stretches.append(piece)
-    return tuple(stretches)
+    return stretches
 
 
-def _pieces(parts: _Parts, output: Sequence[str], end: _End, contract: Contract) -> Iterator[str | int]:
-    """Text (str) and special ids (int) in order. A cut answer ends with the last part that began."""
+def _pieces(parts: _Parts, output: Sequence[str], end: _End, contract: Contract) -> list[str | bytes]:
+    """Text (str) and special ids (packed) in order. A cut answer ends with the last part that began."""
     open_ended = end.kind == "length" or end.at_cap
     last = len(output)
     if open_ended:
         began = {"{reasoning}": parts.reasoning, "{content}": parts.content, "{tools}": parts.tool_calls}
         last = max((i + 1 for i, piece in enumerate(output) if began.get(piece)), default=0)
+    pieces: list[str | bytes] = []
     for piece in output[:last]:
         if piece == "{reasoning}":
-            yield parts.reasoning or ""
+            pieces.append(parts.reasoning or "")
         elif piece == "{content}":
-            yield parts.content or ""
+            pieces.append(parts.content or "")
         elif piece == "{tools}":
-            yield from _tool_pieces(parts.tool_calls, contract, cut=open_ended)
+            pieces += _tool_pieces(parts.tool_calls, contract, cut=open_ended)
         elif piece == "{terminal}":
-            yield contract.id_of(contract.terminals["tool_calls" if parts.tool_calls else "stop"])
-        elif piece in contract.special:
-            yield contract.id_of(piece)
+            terminal = contract.terminals["tool_calls" if parts.tool_calls else "stop"]
+            pieces.append(packed_id(contract.id_of(terminal)))
         else:
-            yield piece
+            pieces.append(packed_id(contract.id_of(piece)) if piece in contract.special else piece)
+    return pieces
 
 
-def _tool_pieces(calls: Sequence[ToolCall], contract: Contract, *, cut: bool) -> Iterator[str | int]:
+def _tool_pieces(calls: Sequence[ToolCall], contract: Contract, *, cut: bool) -> list[str | bytes]:
     """The tool section; a cut one stays open after the last call's arguments."""
     form = contract.tools
     if not calls or form is None:
-        return
-    yield contract.id_of(form.section_begin)
+        return []
+    pieces: list[str | bytes] = [packed_id(contract.id_of(form.section_begin))]
     for position, call in enumerate(calls):
         fields = {"{id}": call.id or "", "{arguments}": call.arguments or ""}
-        pieces = form.call[:-1] if cut and position == len(calls) - 1 else form.call
-        for piece in pieces:
-            yield fields[piece] if piece in fields else contract.id_of(piece)
-    if not cut:
-        yield contract.id_of(form.section_end)
+        stated = form.call[:-1] if cut and position == len(calls) - 1 else form.call
+        pieces += [fields[piece] if piece in fields else packed_id(contract.id_of(piece)) for piece in stated]
+    return pieces if cut else [*pieces, packed_id(contract.id_of(form.section_end))]

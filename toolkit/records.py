@@ -169,8 +169,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """What of the request decides how a reply is read.
 
     Attributes:
@@ -499,11 +498,20 @@ def _storable(value: Json) -> Json:
 
 def storable_text(text: str) -> str:
     """`text` with every lone surrogate replaced by U+FFFD, so that it can be written as UTF-8."""
+    if is_storable(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def is_storable(text: str) -> bool:
+    """Whether `text` can be written as UTF-8: whether it holds no lone surrogate."""
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
+        return False
+    return True
 
 
 def row_key_of(

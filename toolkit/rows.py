@@ -8,13 +8,13 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
+import msgspec
 import orjson
 from msgspec import structs
 
-from toolkit.assembly import Ids32, Rebuilt, assemble
+from toolkit.assembly import Rebuilt, assemble, encode_together, packed, unpacked
 from toolkit.contract import Contract, ToolForm
-from toolkit.prompt import PromptRenderer, RenderedPrompt
+from toolkit.prompt import PromptPlan, PromptRenderer
 from toolkit.rebuild import plan_rebuild
 from toolkit.records import (
     Ask,
@@ -26,6 +26,7 @@ from toolkit.records import (
     canonical_json,
     storable_text,
 )
+from toolkit.store.arrays import Columns
 from toolkit.vocabulary import Vocabulary
 from toolkit.wire import FORMS, NoAnswer, dump_json
 
@@ -34,6 +35,11 @@ PAYLOAD_KEYS = (
     "received_at",
 )  # fmt: skip
 """Fields of an entry that the shard keeps in `payload`, so that ids can be rebuilt without asking again."""
+
+_LISTS = frozenset({"output_ids", "prompt_ids", "notes"})
+
+_RENDERED = "rendered"
+"""`prompt_ids_source` of ids that were made here."""
 
 _NAMES_REMEMBERED = 64
 
@@ -79,13 +85,15 @@ class RowBuilder:
 
     def build(self, entry: Entry, reply: Reply) -> dict[str, Any]:
         """One row: a value for every column of `SHARD_SCHEMA`, ids as lists."""
-        (row,) = self.build_all([(entry, reply)])
-        return row | {name: _listed(row[name]) for name in ("output_ids", "prompt_ids")}
+        columns = self.build_all([(entry, reply)])
+        row = {name: value for name, (value,) in columns.items()}
+        row |= {name: _as_list(row[name]) for name in _LISTS}
+        return row | {"payload": row["payload"].decode()}
 
     def build_all(
         self, answers: Sequence[tuple[Entry, Reply]], bodies: Sequence[bytes | None] | None = None
-    ) -> list[dict[str, Any]]:
-        """Rows of several answers, in their order: as `build`, but ids that were made here are arrays of 32 bits.
+    ) -> Columns:
+        """Rows of several answers, in their order: the values of every column of `SHARD_SCHEMA`, ids packed.
 
         Their texts are encoded one right after the other, which takes half the time.
 
@@ -94,90 +102,119 @@ class RowBuilder:
             bodies: The body of each entry as JSON, where it is at hand: the rows are the same without.
         """
         plans = [plan_rebuild(reply, _ask_of(entry), self.contract, self.vocabulary) for entry, reply in answers]
-        encoded = iter(self.vocabulary.encode_arrays([text for plan in plans for text in plan.texts]))
-        # `assemble` takes of the texts what its plan has, and leaves the rest to the next.
-        rebuilt = [assemble(plan, encoded) for plan in plans]
+        prompts = [self._plan_prompt(entry, reply) for entry, reply in answers]
+        outputs = encode_together([plan.stretches for plan in plans], self.vocabulary.encode_packed)
+        prompt_ids = encode_together([prompt.stretches for prompt in prompts], self._encode_once)
+        rebuilt = [*map(assemble, plans, outputs)]
+        rendered = [*map(_check_prompt, answers, prompts, prompt_ids)]
         given = bodies if bodies is not None else [None] * len(answers)
-        return [
-            self._row(entry, reply, one, body)
-            for (entry, reply), one, body in zip(answers, rebuilt, given, strict=True)
-        ]
+        return self._columns([entry for entry, _ in answers], [reply for _, reply in answers], rebuilt, rendered, given)
 
-    def _row(self, entry: Entry, reply: Reply, rebuilt: Rebuilt, body: bytes | None) -> dict[str, Any]:
-        prompt = self._prompt(entry, reply)
-        notes = [*rebuilt.notes, *prompt.notes, *(f"{name}_assumed" for name in entry.assumed)]
-        calls = [call.as_json() for call in rebuilt.tool_calls]
+    def _encode_once(self, texts: Sequence[str]) -> list[bytes]:
+        """Packed ids of each text; of several that are equal, as a system's in many prompts, one is encoded."""
+        distinct = [*dict.fromkeys(texts)]
+        encoded = dict(zip(distinct, self.vocabulary.encode_packed(distinct), strict=True))
+        return [encoded[text] for text in texts]
+
+    def _columns(
+        self,
+        entries: Sequence[Entry],
+        replies: Sequence[Reply],
+        rebuilt: Sequence[Rebuilt],
+        prompts: Sequence[_Prompt],
+        bodies: Sequence[bytes | None],
+    ) -> Columns:
+        answers = [*zip(entries, replies, strict=True)]
         return {
-            "row_key": entry.row_key,
-            "sample_id": entry.sample_id,
-            "turn": entry.turn,
-            "sample_index": entry.sample_index,
-            "probe": entry.probe,
-            "source": entry.source,
-            "origin": str(entry.origin),
-            "provider": _storable(reply.provider),
-            "model": _storable(reply.model if reply.model is not None else entry.model),
-            "mode": entry.mode,
-            "contract": self.contract.name,
-            "contract_sha256": self.contract.sha256,
-            "messages": _json(entry.messages),
-            "tools": _json(entry.tools),
-            "payload": _payload_of(entry, body),
-            "reasoning": _storable(rebuilt.reasoning),
-            "content": _storable(rebuilt.content),
-            "tool_calls": canonical_json(calls).decode() if calls else None,
-            "finish_reason": _storable(reply.finish_reason),
-            "native_finish_reason": _storable(reply.native_finish_reason),
-            "prompt_tokens": reply.prompt_tokens,
-            "completion_tokens": reply.completion_tokens,
-            "reasoning_tokens": reply.reasoning_tokens,
-            "cost_usd": reply.cost_usd,
-            "request_id": _storable(reply.request_id),
-            "created": reply.created,
-            "latency_s": entry.latency_s,
-            "streamed": reply.streamed if reply.streamed is not None else entry.streamed,
-            "output_ids": rebuilt.array,
-            "ids_source": None if rebuilt.source is None else str(rebuilt.source),
-            "prompt_ids": None if prompt.ids is None else np.array(prompt.ids, dtype=np.int32),
-            "prompt_ids_source": None if prompt.ids is None else _prompt_source(entry, reply),
-            "rebuild_status": str(rebuilt.status),
-            "notes": list(dict.fromkeys(notes)),
+            "row_key": [entry.row_key for entry in entries],
+            "sample_id": [entry.sample_id for entry in entries],
+            "turn": [entry.turn for entry in entries],
+            "sample_index": [entry.sample_index for entry in entries],
+            "probe": [entry.probe for entry in entries],
+            "source": [entry.source for entry in entries],
+            "origin": [str(entry.origin) for entry in entries],
+            "provider": _storable([reply.provider for reply in replies]),
+            "model": _storable([entry.model if reply.model is None else reply.model for entry, reply in answers]),
+            "mode": [entry.mode for entry in entries],
+            "contract": [self.contract.name] * len(entries),
+            "contract_sha256": [self.contract.sha256] * len(entries),
+            "messages": [_json(entry.messages) for entry in entries],
+            "tools": [_json(entry.tools) for entry in entries],
+            "payload": [*map(_payload_of, entries, bodies)],
+            "reasoning": _storable([one.reasoning for one in rebuilt]),
+            "content": _storable([one.content for one in rebuilt]),
+            "tool_calls": [_calls_of(one) for one in rebuilt],
+            "finish_reason": _storable([reply.finish_reason for reply in replies]),
+            "native_finish_reason": _storable([reply.native_finish_reason for reply in replies]),
+            "prompt_tokens": [reply.prompt_tokens for reply in replies],
+            "completion_tokens": [reply.completion_tokens for reply in replies],
+            "reasoning_tokens": [reply.reasoning_tokens for reply in replies],
+            "cost_usd": [reply.cost_usd for reply in replies],
+            "request_id": _storable([reply.request_id for reply in replies]),
+            "created": [reply.created for reply in replies],
+            "latency_s": [entry.latency_s for entry in entries],
+            "streamed": [entry.streamed if reply.streamed is None else reply.streamed for entry, reply in answers],
+            "output_ids": [one.output for one in rebuilt],
+            "ids_source": [None if one.source is None else str(one.source) for one in rebuilt],
+            "prompt_ids": [prompt.ids for prompt in prompts],
+            "prompt_ids_source": [prompt.source for prompt in prompts],
+            "rebuild_status": [str(one.status) for one in rebuilt],
+            "notes": [*map(_notes_of, entries, rebuilt, prompts)],
         }
 
-    def _prompt(self, entry: Entry, reply: Reply) -> RenderedPrompt:
-        own = reply.ids_source is IdsSource.ENGINE
-        if reply.prompt_ids and (own or entry.messages is None):
-            # Only an engine's word about the prompt stands before our own rendering of it.
-            if not all(0 <= token_id < self.contract.vocab_size for token_id in reply.prompt_ids):
-                return RenderedPrompt(None, ("prompt_ids_invalid",))
-            tail = [
-                token_id
-                for piece in self.contract.mode(entry.mode).prompt_ends_with
-                for token_id in self.vocabulary.encode_rendered(piece)
-            ]
+    def _plan_prompt(self, entry: Entry, reply: Reply) -> PromptPlan:
+        if _prompt_source(entry, reply) != _RENDERED:
+            came = list(reply.prompt_ids or ())
+            if not all(0 <= token_id < self.contract.vocab_size for token_id in came):
+                return PromptPlan(stretches=None, notes=("prompt_ids_invalid",))
             # Ids that end as another mode's prompt say that the row's mode is not the one that was answered.
-            ids = list(reply.prompt_ids)
-            return (
-                RenderedPrompt(ids) if ids[len(ids) - len(tail) :] == tail else RenderedPrompt(None, ("prompt_tail",))
-            )
+            return PromptPlan(stretches=[packed(came)], ends_with=self._prompts.tail(entry.mode))
         if entry.messages is None:
-            return RenderedPrompt(None, ("prompt_unknown",))
-        rendered = self._prompts.render(entry.messages, entry.tools, entry.mode)
-        sent = (entry.request or {}).get("input_ids_sha256")
-        if sent is not None and rendered.ids is not None and hash_of_ids(rendered.ids) != sent:
-            # Rendered otherwise than when it was asked: these are not the ids that were answered.
-            return RenderedPrompt(None, ("prompt_not_as_sent",))
-        return rendered
+            return PromptPlan(stretches=None, notes=("prompt_unknown",))
+        return self._prompts.plan(entry.messages, entry.tools, entry.mode)
 
 
-def _payload_of(entry: Entry, body: bytes | None) -> str:
+class _Prompt(msgspec.Struct, frozen=True):
+    """The prompt of a row: ids that are packed or None, where they come from, and notes."""
+
+    ids: bytes | None
+    source: str | None
+    notes: tuple[str, ...]
+
+
+def _check_prompt(answer: tuple[Entry, Reply], plan: PromptPlan, ids: bytes | None) -> _Prompt:
+    entry, reply = answer
+    found, notes = plan.check(ids)
+    if found is None:
+        return _Prompt(None, None, notes)
+    source = _prompt_source(entry, reply)
+    sent = (entry.request or {}).get("input_ids_sha256") if source == _RENDERED else None
+    if sent is not None and hash_of_ids(unpacked(found).tolist()) != sent:
+        # Rendered otherwise than when it was asked: these are not the ids that were answered.
+        return _Prompt(None, None, ("prompt_not_as_sent",))
+    return _Prompt(found, source, notes)
+
+
+def _payload_of(entry: Entry, body: bytes | None) -> bytes:
+    """What is kept of an entry, as JSON in UTF-8."""
     fields: dict[str, Json] = dict(zip(PAYLOAD_KEYS, _payload_fields(entry), strict=True))
     if body is not None:
-        try:
-            return orjson.dumps(fields | {"body": orjson.Fragment(body)}).decode()
-        except TypeError:
-            pass  # a lone surrogate or a very large integer in the request, which only the other way can spell
-    return dump_json(fields)
+        fields["body"] = orjson.Fragment(body)
+    try:
+        return orjson.dumps(fields)
+    except TypeError:
+        # A lone surrogate or a very large integer in the request, which only the other way can spell.
+        return dump_json({**fields, "body": entry.body}).encode()
+
+
+def _calls_of(rebuilt: Rebuilt) -> str | None:
+    calls = [call.as_json() for call in rebuilt.tool_calls]
+    return canonical_json(calls).decode() if calls else None
+
+
+def _notes_of(entry: Entry, rebuilt: Rebuilt, prompt: _Prompt) -> tuple[str, ...]:
+    assumed = [f"{name}_assumed" for name in entry.assumed]
+    return tuple(dict.fromkeys((*rebuilt.notes, *prompt.notes, *assumed)))
 
 
 def hash_of_ids(ids: Sequence[int]) -> str:
@@ -205,8 +242,8 @@ def failure_about(
         sample_index=entry.sample_index,
         probe=entry.probe,
         row_key=entry.row_key,
-        provider=None if came is None else _storable(came.provider),
-        model=None if came is None else _storable(came.model),
+        provider=None if came is None or came.provider is None else storable_text(came.provider),
+        model=None if came is None or came.model is None else storable_text(came.model),
         cost_usd=None if came is None else came.cost_usd,
         at=entry.received_at,
         body=entry.body,
@@ -265,21 +302,26 @@ def _tool_id(form: ToolForm, name: str, index: int) -> str:
 
 
 def _prompt_source(entry: Entry, reply: Reply) -> str:
-    if reply.prompt_ids and reply.ids_source is IdsSource.ENGINE:
+    """Where the ids of a prompt come from, if there are any: only an engine's word stands before our own rendering."""
+    if not reply.prompt_ids:
+        return _RENDERED
+    if reply.ids_source is IdsSource.ENGINE:
         return str(IdsSource.ENGINE)
-    return str(IdsSource.GIVEN) if reply.prompt_ids and entry.messages is None else "rendered"
+    return str(IdsSource.GIVEN) if entry.messages is None else _RENDERED
 
 
 def _ask_of(entry: Entry) -> Ask:
     return Ask(mode=entry.mode, max_tokens=entry.max_tokens, stop=entry.stop)
 
 
-def _listed(ids: Ids32 | list[int] | None) -> list[int] | None:
-    return ids.tolist() if isinstance(ids, np.ndarray) else ids
+def _as_list(value: bytes | Sequence[Any] | None) -> list[Any] | None:
+    if value is None:
+        return None
+    return unpacked(value).tolist() if isinstance(value, bytes) else list(value)
 
 
-def _storable(text: str | None) -> str | None:
-    return text if text is None or text.isascii() else storable_text(text)
+def _storable(texts: list[str | None]) -> list[str | None]:
+    return [text if text is None else storable_text(text) for text in texts]
 
 
 def _json(value: Json) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 
+from toolkit.assembly import Stretches, unpacked
 from toolkit.vocabulary import Vocabulary
 
 NOT_THE_TEXT = "logprobs_differ_from_text"
@@ -25,9 +26,7 @@ _LONGEST_CHARACTER = 4
 """Bytes of the longest character in UTF-8: no more tokens than that can share one."""
 
 
-def sampled_ids(
-    stretches: Sequence[str | list[int]], pieces: Sequence[bytes], vocabulary: Vocabulary, *, cut: bool
-) -> list[int] | str:
+def sampled_ids(stretches: Stretches, pieces: Sequence[bytes], vocabulary: Vocabulary, *, cut: bool) -> list[int] | str:
     """The output ids by the sampled split.
 
     Args:
@@ -39,7 +38,7 @@ def sampled_ids(
     Returns:
         The ids; or, where none follow, the note that says why.
     """
-    wanted: list[bytes | list[int]] = [s.encode() if isinstance(s, str) else s for s in stretches]
+    wanted: list[bytes | list[int]] = [s.encode() if isinstance(s, str) else unpacked(s).tolist() for s in stretches]
     if cut and wanted and isinstance(wanted[-1], bytes):
         wanted[-1] = _as_sampled(wanted[-1], pieces)
     ids: list[int] = []
@@ -86,7 +85,7 @@ def _after_controls(controls: Sequence[int], pieces: Sequence[bytes], at: int, v
     return at
 
 
-def _why_not(stretches: Sequence[str | list[int]], pieces: Sequence[bytes]) -> str:
+def _why_not(stretches: Stretches, pieces: Sequence[bytes]) -> str:
     """Whether the tokens are at least those of one of several texts, the last one in most servers' case."""
     texts = [stretch for stretch in stretches if isinstance(stretch, str)]
     shown = b"".join(pieces)

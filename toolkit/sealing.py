@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from toolkit.errors import ConfigError, StoreError
 from toolkit.records import Entry, Failure, Reply
 from toolkit.rows import RowBuilder, failure_about
+from toolkit.store.arrays import Columns
 from toolkit.store.files import sha256_of, sole_writer, sync_folder
 from toolkit.store.identities import hash_of
 from toolkit.store.journal import journal_files, numbered_entries, write_failures
-from toolkit.store.listing import seal_rows
+from toolkit.store.listing import seal_batches
 from toolkit.store.live_rows import LiveRows, Slot, digest_of
 from toolkit.store.new_shards import NewShards
+from toolkit.store.shard_writer import gathered
 from toolkit.store.shards import read_live
 from toolkit.store.workspace import Dataset
 
@@ -49,8 +50,8 @@ def seal_held(dataset: Dataset, builder: RowBuilder) -> int:
     live = read_live(dataset)
     check_contract(dataset, live.contract, builder.contract.name)
     sealing = _Sealing(dataset, builder)
-    sealed = seal_rows(
-        dataset, sealing.rows_of(files), contract=builder.contract.name, before_listing=sealing.write_failures
+    sealed = seal_batches(
+        dataset, gathered(sealing.rows_of(files)), contract=builder.contract.name, before_listing=sealing.write_failures
     )
     _remove(files, dataset.journal)
     return sealed.rows - live.rows
@@ -138,8 +139,7 @@ class Alongside:
         try:
             if self._shards is None:
                 self._shards = NewShards(self._dataset)
-            for row in self._builder.build_all(answers, bodies):
-                self._shards.add(row)
+            self._shards.add(self._builder.build_all(answers, bodies))
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:  # noqa: BLE001 (panics of engines have no other base)
@@ -191,8 +191,8 @@ class _Sealing:
     seen: dict[Slot, tuple[int, str]] = field(default_factory=dict)
     failures: dict[Path, list[Failure]] = field(default_factory=dict)
 
-    def rows_of(self, files: list[Path]) -> Iterator[dict[str, Any]]:
-        """Rows of all answers that are not live yet.
+    def rows_of(self, files: list[Path]) -> Iterator[Columns]:
+        """Rows of all answers that are not live yet, some at a time.
 
         Raises:
             ConfigError: an entry belongs to another contract.
@@ -211,9 +211,9 @@ class _Sealing:
                     answers.append((entry, reply))
                     size += len(entry.body)
                 if len(answers) >= _ANSWERS_AT_ONCE or size >= _LETTERS_AT_ONCE:
-                    yield from self.builder.build_all(answers)
+                    yield self.builder.build_all(answers)
                     answers, size = [], 0
-        yield from self.builder.build_all(answers)
+        yield self.builder.build_all(answers)
 
     def _new_answer(self, entry: Entry, place: str, live: LiveRows, failures: list[Failure]) -> Reply | None:
         """The answer that an entry holds; None where it holds none, or one that is not new."""

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
-from toolkit.store.arrays import array_of, ids_array, list_array, offsets_of
+from toolkit.store.arrays import array_of, encoded_array, ids_array, list_array, offsets_of
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -39,11 +39,30 @@ def test_arrays_are_those_of_pyarrow(kind: pa.DataType) -> None:
     holds()
 
 
+@given(st.lists(st.none() | st.sampled_from(["", "a", "é", "日\x00"]), max_size=4), st.integers(1, 3))
+@settings(max_examples=100, deadline=None)
+def test_texts_that_are_all_the_same(values: list[str | None], times: int) -> None:
+    for column in ([value] * times for value in values):
+        array_of(column, pa.string()).validate(full=True)
+        assert array_of(column, pa.string()).equals(pa.array(column, pa.string()))
+    assert array_of(values, pa.string()).equals(pa.array(values, pa.string()))
+
+
+@given(st.lists(TEXTS, max_size=20))
+@settings(max_examples=100, deadline=None)
+def test_texts_that_are_utf8_already(texts: list[str]) -> None:
+    made = encoded_array([text.encode() for text in texts])
+    made.validate(full=True)
+    assert made.equals(pa.array(texts, pa.string()))
+
+
 @given(st.lists(st.none() | st.lists(st.integers(0, 2**31 - 1), max_size=4), max_size=20))
 @settings(max_examples=100, deadline=None)
 def test_lists_of_ids(lists: list[list[int] | None]) -> None:
     kind = pa.list_(pa.int32())
-    flat = ids_array(np.array([i for ids in lists for i in ids or ()], dtype=np.int32))
+    ids = np.array([i for ids in lists for i in ids or ()], dtype=np.int32)
+    flat = ids_array(ids)
+    assert flat.equals(ids_array(ids.tobytes()))
     made = list_array([None if ids is None else len(ids) for ids in lists], flat, kind)
     made.validate(full=True)
     assert made.equals(pa.array(lists, kind))
@@ -55,6 +74,10 @@ def test_lists_of_ids(lists: list[list[int] | None]) -> None:
         (["a", 1], pa.string(), TypeError),
         ([b"a"], pa.string(), TypeError),
         (["\ud800"], pa.string(), UnicodeEncodeError),
+        (["a", "\ud800"], pa.string(), UnicodeEncodeError),
+        ([None, 1], pa.string(), TypeError),
+        ([1, 1], pa.string(), TypeError),
+        ([b"a", b"a"], pa.string(), TypeError),
         ([1], pa.bool_(), TypeError),
         ([1.5], pa.int32(), TypeError),
         (["1"], pa.int64(), TypeError),

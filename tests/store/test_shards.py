@@ -16,11 +16,13 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.rows import row
+from toolkit.assembly import packed
 from toolkit.columns import SHARD_SCHEMA
 from toolkit.errors import ShardError, StoreError
 from toolkit.store import shard_writer
 from toolkit.store.listing import seal_rows
 from toolkit.store.live_rows import LiveRows, digest_of
+from toolkit.store.shard_writer import batches_of, gathered
 from toolkit.store.shards import iter_shard, read_live, read_shard, unlisted_shards
 from toolkit.store.workspace import Dataset, Workspace
 
@@ -60,12 +62,57 @@ def test_rows_come_back_as_they_were(dataset: Dataset) -> None:
     assert (shard.path, shard.rows) == ("shards/part-00000.parquet", 5)
 
 
-@pytest.mark.parametrize("ids", [[1.5], ["1"], [2**31], [-(2**31) - 1], [2**70], [[1]], [True], {"a": 1}, "12"])
+@pytest.mark.parametrize("ids", [[1.5], ["1"], [2**31], [-(2**31) - 1], [2**70], [[1]], [True], {"a": 1}, "12", b"123"])
 def test_what_is_no_id_is_never_written(dataset: Dataset, ids: Any) -> None:
     with pytest.raises(TypeError, match="expected a list of 32-bit ids"):
         seal_rows(dataset, [row("a"), row("b", output_ids=ids)], contract="kimi-k2.5")
     assert read_live(dataset).shards == ()
     assert list(dataset.shards.glob("*")) == []
+
+
+@pytest.mark.parametrize("payload", [None, 1, ["{}"]])
+def test_a_payload_that_is_no_text_is_never_written(dataset: Dataset, payload: Any) -> None:
+    with pytest.raises(TypeError, match="expected a text"):
+        seal_rows(dataset, [row("a", payload=payload)], contract="kimi-k2.5")
+    assert read_live(dataset).shards == ()
+
+
+MANY = [
+    row(str(i), payload="é" * (i % 7 * 100), content="x" * (i % 5 * 90), output_ids=[i] * (i % 3 * 40),
+        prompt_ids=None if i % 4 else [1, None], notes=["a"] * (i % 2), reasoning=None if i % 6 else "日")
+    for i in range(60)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 60])
+def test_rows_that_come_together_are_the_batches_of_rows_that_come_alone(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(shard_writer, "ROWS_PER_BATCH", 9)
+    monkeypatch.setattr(shard_writer, "_BYTES_PER_BATCH", 5_400)
+    columns = [_columns(MANY[first : first + at_once]) for first in range(0, len(MANY), at_once)]
+    alone, together = list(batches_of(MANY)), list(gathered(columns))
+    assert [batch.num_rows for batch in together] == [batch.num_rows for batch in alone]
+    assert all(a.equals(b) for a, b in zip(alone, together, strict=True))
+    assert pa.Table.from_batches(together).equals(pa.Table.from_pylist(MANY, schema=SHARD_SCHEMA))
+    # Some of them end at their rows, and some at their bytes.
+    assert {9} < {batch.num_rows for batch in alone[:-1]}
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The columns of some rows, as their maker gives them: ids packed, payloads in UTF-8."""
+    columns = {name: [row[name] for row in rows] for name in SHARD_SCHEMA.names}
+    columns["output_ids"] = [packed(ids) for ids in columns["output_ids"]]
+    columns["payload"] = [payload.encode() for payload in columns["payload"]]
+    return columns
+
+
+def test_a_batch_ends_at_its_limit_of_letters_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_writer, "_BYTES_PER_BATCH", 1_000)
+    texts = [row(str(i), payload="", messages="", reasoning="é" * 300, content=None, prompt_ids=[]) for i in range(5)]
+    ids = [one | {"reasoning": None, "output_ids": [7] * 100} for one in texts]
+    texts = [one | {"output_ids": None} for one in texts]
+    assert [batch.num_rows for batch in batches_of([*texts, *ids])] == [4, 3, 3]
 
 
 def test_a_null_where_none_may_be(dataset: Dataset) -> None:

@@ -7,7 +7,7 @@ thousands of requests in flight has to spare for a library that it does not use.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -16,6 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Value = str | int | float | bool | Sequence[str] | None
+
+Columns = Mapping[str, Sequence[Any]]
+"""Rows as they become Arrow: the values of each column, equally many of all."""
 
 _CODES = {pa.int32(): "i", pa.int64(): "q", pa.float64(): "d"}
 
@@ -44,9 +47,15 @@ def array_of(values: Sequence[Value], kind: pa.DataType) -> pa.Array:
     raise TypeError(f"expected texts, truth values, numbers or lists of texts, found {kind}")
 
 
-def ids_array(ids: npt.NDArray[np.int32]) -> pa.Int32Array:
-    """Ids as they lie in memory."""
-    return pa.Array.from_buffers(pa.int32(), len(ids), [None, _buffer(ids)])
+def encoded_array(texts: Sequence[bytes]) -> pa.StringArray:
+    """Texts that are UTF-8 already."""
+    return _string_array(None, [*map(len, texts)], b"".join(texts))
+
+
+def ids_array(ids: bytes | npt.NDArray[np.int32]) -> pa.Int32Array:
+    """Ids as they lie in memory, 4 bytes each."""
+    buffer = pa.py_buffer(ids)
+    return pa.Array.from_buffers(pa.int32(), buffer.size // 4, [None, buffer])
 
 
 def list_array(lengths: Sequence[int | None], flat: pa.Array, kind: pa.DataType) -> pa.ListArray:
@@ -68,14 +77,27 @@ def offsets_of(lengths: Sequence[int]) -> npt.NDArray[np.int32]:
 
 
 def _texts(values: Sequence[Value]) -> pa.StringArray:
-    texts: Sequence[Any] = ["" if value is None else value for value in values] if None in values else values
+    present = _present(values)
+    texts: Sequence[Any] = values if present is None else ["" if value is None else value for value in values]
+    if texts and isinstance(texts[0], str) and texts.count(texts[0]) == len(texts):
+        # Most columns say the same of all rows.
+        encoded = texts[0].encode()
+        return _string_array(present, [len(encoded)] * len(texts), encoded * len(texts))
     try:
-        encoded = [*map(str.encode, texts)]
+        # Of letters that are a byte each, nothing has to be made for every text.
+        plain = all(map(str.isascii, texts))
     except TypeError:
         wrong = next(text for text in texts if not isinstance(text, str))
         raise TypeError(f"expected a text, found {wrong!r:.80}") from None
-    buffers = [_present(values), _buffer(offsets_of([len(text) for text in encoded])), pa.py_buffer(b"".join(encoded))]
-    return pa.Array.from_buffers(pa.string(), len(values), buffers)
+    if plain:
+        return _string_array(present, [*map(len, texts)], "".join(texts).encode())
+    every = [*map(str.encode, texts)]
+    return _string_array(present, [*map(len, every)], b"".join(every))
+
+
+def _string_array(present: pa.Buffer | None, lengths: Sequence[int], data: bytes) -> pa.StringArray:
+    buffers = [present, _buffer(offsets_of(lengths)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.string(), len(lengths), buffers)
 
 
 def _list(value: Value) -> Sequence[str]:

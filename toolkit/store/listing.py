@@ -29,13 +29,25 @@ def seal_rows(
     replaced: Mapping[str, Collection[int]] | None = None,
     before_listing: Callable[[], None] = lambda: None,
 ) -> LiveShards:
+    """`seal_batches` of rows that come one by one, a value for every column of `SHARD_SCHEMA` each."""
+    return seal_batches(dataset, batches_of(rows), contract=contract, replaced=replaced, before_listing=before_listing)
+
+
+def seal_batches(
+    dataset: Dataset,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    contract: str,
+    replaced: Mapping[str, Collection[int]] | None = None,
+    before_listing: Callable[[], None] = lambda: None,
+) -> LiveShards:
     """Write rows to new shards, then list them all at once. Nothing changes where there are no rows.
 
     The caller holds the dataset's lock. Rows are written as they come: memory holds a row group, never a shard.
 
     Args:
         dataset: Where the shards go.
-        rows: A value for every column of `SHARD_SCHEMA` each.
+        batches: Rows of `SHARD_SCHEMA`.
         contract: Their contract's name.
         replaced: Path of a live shard → positions of its rows whose place the new ones take. It is read when all rows
             are written, so that whoever makes them may fill it meanwhile. Their shards are written anew without them.
@@ -50,7 +62,7 @@ def seal_rows(
     remove_leftovers(dataset)
     _set_unlisted_aside(dataset, live)
     numbers = count(_next_number(live))
-    added = [_write_shard(dataset, next(numbers), batches) for batches in shards_of(batches_of(rows))]
+    added = [_write_shard(dataset, next(numbers), part) for part in shards_of(batches)]
     kept = list(live.shards)
     for shard in live.shards:
         gone = frozenset((replaced or {}).get(shard.path, ()))

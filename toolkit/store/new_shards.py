@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
+from toolkit.store.arrays import Columns
 from toolkit.store.listing import list_files, remove_leftovers
 from toolkit.store.shard_writer import Batches, ShardFile, fills_shard
 from toolkit.store.shards import LiveShards
@@ -18,7 +18,7 @@ from toolkit.store.workspace import Dataset
 
 
 class NewShards:
-    """Takes rows one by one; what it writes of them is what `listing.seal_rows` would write, byte for byte.
+    """Takes rows as they come; what it writes of them is what `listing.seal_rows` would write, byte for byte.
 
     The caller holds the dataset's lock all the while. After a crash the files are leftovers, which the next writer
     removes.
@@ -31,14 +31,15 @@ class NewShards:
         self._file: ShardFile | None = None
         self._written: list[tuple[Path, int]] = []
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Take one row: a value for every column of `SHARD_SCHEMA`.
+    def add(self, rows: Columns) -> None:
+        """Take some rows: the values of every column of `SHARD_SCHEMA`.
 
         Raises:
             TypeError: a value is not of its column's type.
             OSError: a file cannot be written.
         """
-        self._write(self._batches.add(row))
+        for batch in self._batches.add(rows):
+            self._write(batch)
 
     def list_all(self, *, contract: str, before_listing: Callable[[], None] = lambda: None) -> LiveShards:
         """Write what is left, and list all shards at once.
@@ -47,7 +48,9 @@ class NewShards:
             TypeError, OSError: as `add`.
             StoreError: a file cannot be renamed or listed; the live shards stay as they were.
         """
-        self._write(self._batches.rest())
+        batch = self._batches.rest()
+        if batch is not None:
+            self._write(batch)
         self._close_file()
         return list_files(self._dataset, self._written, contract=contract, before_listing=before_listing)
 
@@ -61,9 +64,7 @@ class NewShards:
                 path.unlink(missing_ok=True)
         self._written = []
 
-    def _write(self, batch: pa.RecordBatch | None) -> None:
-        if batch is None:
-            return
+    def _write(self, batch: pa.RecordBatch) -> None:
         if self._file is None:
             self._file = self._open_file()
         self._file.add(batch)

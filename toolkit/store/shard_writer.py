@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from toolkit.columns import SHARD_SCHEMA
 from toolkit.records import SCHEMA_VERSION
-from toolkit.store.arrays import array_of, ids_array, list_array
+from toolkit.store.arrays import Columns, array_of, encoded_array, ids_array, list_array
 
 ROWS_PER_SHARD = 16_384
 ROWS_PER_GROUP = 4_096
@@ -36,7 +34,7 @@ _REPEATED = [
 ]  # fmt: skip
 """Columns with few values: the only ones that gain from a dictionary."""
 
-_LONG_TEXTS = ("payload", "reasoning", "content", "messages")
+_LONG_TEXTS = ("reasoning", "content", "messages")
 _ID_COLUMNS = tuple(field.name for field in SHARD_SCHEMA if field.type == pa.list_(pa.int32()))
 
 _FIELDS = tuple((field.name, field.type) for field in SHARD_SCHEMA)
@@ -46,73 +44,121 @@ _COMPRESSION_LEVEL = 1
 
 _WRITTEN_SCHEMA = SHARD_SCHEMA.with_metadata({"tokenproof.schema_version": str(SCHEMA_VERSION)})
 
-Ids32 = npt.NDArray[np.int32]
+_BYTES_PER_ID = 4
 
 
 class Batches:
-    """Rows (a value for every column of `SHARD_SCHEMA`) that gather to record batches of at most `ROWS_PER_BATCH`."""
+    """Rows that gather to record batches of at most `ROWS_PER_BATCH`."""
 
     def __init__(self) -> None:
         self._begin()
 
     def _begin(self) -> None:
-        self._rows: list[Mapping[str, Any]] = []
-        self._ids: dict[str, list[Ids32 | pa.Int32Array | None]] = {name: [] for name in _ID_COLUMNS}
-        self._size = 0
+        self._columns: dict[str, list[Any]] = {name: [] for name, _ in _FIELDS}
+        self._rows = self._size = 0
 
-    def add(self, row: Mapping[str, Any]) -> pa.RecordBatch | None:
-        """Take one row; the batch that it completes.
+    def add(self, rows: Columns) -> list[pa.RecordBatch]:
+        """Take some rows; the batches that they complete.
+
+        Args:
+            rows: Their columns. Ids may be packed (4 bytes each, as they lie in memory), a payload may be UTF-8.
 
         Raises:
             TypeError: ids that are no 32-bit whole numbers, or another value that is not of its column's type.
         """
-        self._rows.append(row)
-        for name, column in self._ids.items():
-            array = _ids_array(row[name])
-            column.append(array)
-            self._size += 0 if array is None else array.nbytes
-        for name in _LONG_TEXTS:
-            self._size += len(row[name] or "")
-        return self.rest() if len(self._rows) >= ROWS_PER_BATCH or self._size >= _BYTES_PER_BATCH else None
+        packed = {**rows, **{name: [*map(_packed, rows[name])] for name in _ID_COLUMNS}}
+        packed["payload"] = [*map(_encoded, rows["payload"])]
+        batches = []
+        begin = 0
+        for end, size in enumerate(_sizes(packed), 1):
+            self._rows, self._size = self._rows + 1, self._size + size
+            if self._rows >= ROWS_PER_BATCH or self._size >= _BYTES_PER_BATCH:
+                self._take(packed, begin, end)
+                batches.append(self._batch())
+                begin = end
+        self._take(packed, begin, None)
+        return batches
 
     def rest(self) -> pa.RecordBatch | None:
         """What has gathered so far; None where that is nothing."""
-        if not self._rows:
-            return None
-        batch = _record_batch(self._rows, self._ids)
+        return self._batch() if self._rows else None
+
+    def _take(self, rows: Columns, begin: int, end: int | None) -> None:
+        for name, column in self._columns.items():
+            column += rows[name][begin:end]
+
+    def _batch(self) -> pa.RecordBatch:
+        columns = self._columns
         self._begin()
-        return batch
+        arrays = [_array(columns[name], name, kind) for name, kind in _FIELDS]
+        return pa.RecordBatch.from_arrays(arrays, schema=SHARD_SCHEMA)
 
 
-def batches_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+def gathered(rows: Iterable[Columns]) -> Iterator[pa.RecordBatch]:
     """Rows as the batches that they gather to.
 
     Raises:
         TypeError: as `Batches.add`.
     """
     batches = Batches()
-    for row in rows:
-        batch = batches.add(row)
-        if batch is not None:
-            yield batch
+    for some in rows:
+        yield from batches.add(some)
     batch = batches.rest()
     if batch is not None:
         yield batch
 
 
-def _ids_array(ids: Sequence[int] | Ids32 | None) -> Ids32 | pa.Int32Array | None:
+def batches_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """The same of rows that come one by one, a value for every column of `SHARD_SCHEMA` each."""
+    return gathered({name: [row[name]] for name, _ in _FIELDS} for row in rows)
+
+
+def _sizes(rows: Columns) -> Iterator[int]:
+    """Of each row the letters of its long texts and the bytes of its ids."""
+    letters = [[len(text) if text else 0 for text in rows[name]] for name in _LONG_TEXTS]
+    payloads = [len(text) if text.isascii() else len(text.decode()) for text in rows["payload"]]
+    return map(sum, zip(payloads, *letters, *([*map(_bytes_of, rows[name])] for name in _ID_COLUMNS), strict=True))
+
+
+def _bytes_of(ids: bytes | pa.Int32Array | None) -> int:
+    if ids is None:
+        return 0
+    return len(ids) if isinstance(ids, bytes) else int(ids.nbytes)
+
+
+def _encoded(payload: str | bytes) -> bytes:
+    """A payload as UTF-8.
+
+    Raises:
+        TypeError: it is no text.
+        UnicodeEncodeError: it holds a lone surrogate.
+    """
+    if isinstance(payload, bytes):
+        return payload
+    if not isinstance(payload, str):
+        raise TypeError(f"expected a text, found {payload!r:.80}")
+    return payload.encode()
+
+
+def _array(values: Sequence[Any], name: str, kind: pa.DataType) -> pa.Array:
+    if name in _ID_COLUMNS:
+        return _lists(values, kind)
+    return encoded_array(values) if name == "payload" else array_of(values, kind)
+
+
+def _packed(ids: bytes | Sequence[int] | None) -> bytes | pa.Int32Array | None:
     """Ids as 4 bytes each; a null among them stays one (in an Arrow array), and is for readers to refuse.
 
     Raises:
         TypeError: anything in it is no whole number of 32 bits.
     """
-    if ids is None:
-        return None
+    if ids is None or (isinstance(ids, bytes) and len(ids) % _BYTES_PER_ID == 0):
+        return ids
     array = np.asarray(ids)
     if array.ndim == 1 and array.dtype == np.int32:
-        return array
+        return array.tobytes()
     if array.ndim == 1 and array.size and array.dtype.kind in "iu" and -(2**31) <= array.min() <= array.max() < 2**31:
-        return array.astype(np.int32)
+        return array.astype(np.int32).tobytes()
     if not isinstance(ids, list | tuple | np.ndarray) or any(type(i) is not int for i in ids if i is not None):
         raise TypeError(f"expected a list of 32-bit ids, found {ids!r:.80}")
     try:
@@ -121,23 +167,17 @@ def _ids_array(ids: Sequence[int] | Ids32 | None) -> Ids32 | pa.Int32Array | Non
         raise TypeError(f"expected a list of 32-bit ids: {error}") from None
 
 
-def _record_batch(
-    rows: Sequence[Mapping[str, Any]], ids: Mapping[str, Sequence[Ids32 | pa.Int32Array | None]]
-) -> pa.RecordBatch:
-    columns = [
-        _lists(ids[name], kind) if name in ids else array_of([*map(itemgetter(name), rows)], kind)
-        for name, kind in _FIELDS
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SHARD_SCHEMA)
-
-
-def _lists(arrays: Sequence[Ids32 | pa.Int32Array | None], kind: pa.DataType) -> pa.ListArray:
-    present = [a for a in arrays if a is not None]
-    if all(isinstance(a, np.ndarray) for a in present):
-        flat = ids_array(np.concatenate([np.empty(0, np.int32), *present]))
+def _lists(lists: Sequence[bytes | pa.Int32Array | None], kind: pa.DataType) -> pa.ListArray:
+    present = [ids for ids in lists if ids is not None]
+    if all(isinstance(ids, bytes) for ids in present):
+        flat = ids_array(b"".join(present))
     else:
-        flat = pa.concat_arrays([ids_array(a) if isinstance(a, np.ndarray) else a for a in present])
-    return list_array([None if a is None else len(a) for a in arrays], flat, kind)
+        flat = pa.concat_arrays([ids_array(ids) if isinstance(ids, bytes) else ids for ids in present])
+    return list_array([ids if ids is None else _count(ids) for ids in lists], flat, kind)
+
+
+def _count(ids: bytes | pa.Int32Array) -> int:
+    return len(ids) // _BYTES_PER_ID if isinstance(ids, bytes) else len(ids)
 
 
 def shards_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
