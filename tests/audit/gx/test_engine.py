@@ -201,32 +201,6 @@ def test_a_frame_that_cannot_be_read_is_given_up_soon(engines: Engines, tmp_path
 # --- conditions and domains -----------------------------------------------------------------------
 
 
-def with_condition(condition: Any, parser: str | None = None) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return gxe.ExpectColumnValuesToBeInSet(
-            column="i", value_set=[1], row_condition=condition, condition_parser=parser
-        )
-
-
-def validate(expectation: Any, frame: pl.DataFrame = SMALL, how: Any = "COMPLETE") -> Any:
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}
-    asset = context.data_sources.add_polars("d").add_lazyframe_asset("a")
-    batch = asset.add_batch_definition_whole("b").get_batch({"dataframe": frame})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return batch.validate(expectation, result_format=how)
-
-
-def test_conditions_are_objects_or_great_expectations_own_strings() -> None:
-    for condition, parser in ((Column("k") == "a", None), ('col("k") == "a"', "great_expectations")):
-        assert validate(with_condition(condition, parser)).result["unexpected_index_list"] == [2]
-    refused = validate(with_condition('k == "a"', "pandas"))
-    assert refused.success is False
-    assert "what pandas or Spark would run is not run on polars" in str(refused.exception_info)
-
-
 def test_a_condition_is_translated_once_for_all_who_ask_with_it(
     engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +231,32 @@ def test_conditions_that_only_look_alike_are_not_taken_for_each_other(engines: E
     ]
     found = engines.polars(frame, suite_of(*items))
     assert [outcome[1]["unexpected_count"] for outcome in found.values()] == [2, 1, 1, 2]
+
+
+def with_condition(condition: Any, parser: str | None = None) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return gxe.ExpectColumnValuesToBeInSet(
+            column="i", value_set=[1], row_condition=condition, condition_parser=parser
+        )
+
+
+def validate(expectation: Any, frame: pl.DataFrame = SMALL, how: Any = "COMPLETE") -> Any:
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}
+    asset = context.data_sources.add_polars("d").add_lazyframe_asset("a")
+    batch = asset.add_batch_definition_whole("b").get_batch({"dataframe": frame})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return batch.validate(expectation, result_format=how)
+
+
+def test_conditions_are_objects_or_great_expectations_own_strings() -> None:
+    for condition, parser in ((Column("k") == "a", None), ('col("k") == "a"', "great_expectations")):
+        assert validate(with_condition(condition, parser)).result["unexpected_index_list"] == [2]
+    refused = validate(with_condition('k == "a"', "pandas"))
+    assert refused.success is False
+    assert "what pandas or Spark would run is not run on polars" in str(refused.exception_info)
 
 
 def test_a_condition_holds_for_pairs_in_a_set_too() -> None:
