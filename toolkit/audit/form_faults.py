@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.audit.blocks import Block, Bools, Ints
+from toolkit.audit.characters import found_in
 from toolkit.audit.specials import Specials, ends_with_terminal, outside_vocabulary
 from toolkit.audit.structure import follow, form_of, has_form, shifted_ids
 from toolkit.contract import Contract
@@ -160,8 +161,9 @@ def _spells_marker(columns: Mapping[str, pa.Array], contract: Contract) -> Bools
     """Rows whose text spells a marker of the contract, whole or single: the id or the letters, nobody knows."""
     found = np.zeros(len(columns["mode"]), dtype=bool)
     for name in ("reasoning", "content", "tool_calls"):
-        text = pl.Series(name, columns[name].cast(pa.large_string()), dtype=pl.String)
-        found |= text.str.contains_any(list(contract.markers)).fill_null(False).to_numpy()
+        if columns[name].null_count < len(found):
+            text = pl.Series(name, columns[name].cast(pa.large_string()), dtype=pl.String)
+            found |= found_in(text.str.contains_any(list(contract.markers)))
     return found
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import jsonschema_rs
 import numpy as np
 import orjson
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -95,11 +94,12 @@ def tool_facts(rows: pa.Table, truncated: Bools, contract: Contract, encode: Enc
 
 def _calls_of(column: pa.ChunkedArray | pa.Array) -> _Calls:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    frame = frame_of_calls(whole).with_columns(pl.int_range(pl.len()).over("row").alias("rank"))
+    frame = frame_of_calls(whole)
     row = frame["row"].to_numpy().astype(np.int64)
+    first = np.searchsorted(row, row, side="left")  # rows stand in order
     return _Calls(
         row=row,
-        rank=frame["rank"].to_numpy().astype(np.int64),
+        rank=np.arange(len(row)) - first,
         last=np.append(row[1:] != row[:-1], True) if len(row) else np.zeros(0, dtype=bool),
         id=frame["id"].to_list(),
         name=frame["name"].to_list(),
