@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from toolkit.assembly import unpacked
 from toolkit.contract import Contract
 from toolkit.errors import StoreError
 from toolkit.records import Entry, Failure, IdsSource, Origin, Reply, imported_row_key
@@ -263,3 +264,13 @@ def test_a_kill_at_any_point_is_mended_by_sealing_the_journal(
         seal_journal(dataset, builder)
         assert names_in(dataset) == list("abcde")
         assert is_tidy(dataset), step
+
+
+def test_each_row_has_the_prompt_of_its_own_messages(builder: RowBuilder) -> None:
+    entries = [entry(f"q{i}", messages=[{"role": "user", "content": text}]) for i, text in enumerate("abcab")]
+    answers = [(one, builder.read(one, where="journal")) for one in entries]
+    together = builder.build_all([(one, reply) for one, reply in answers if isinstance(reply, Reply)])["prompt_ids"]
+    alone = [builder.build(one, reply)["prompt_ids"] for one, reply in answers if isinstance(reply, Reply)]
+    assert [unpacked(ids).tolist() for ids in together] == alone
+    assert (alone[0], alone[1]) == (alone[3], alone[4])
+    assert len({*map(tuple, alone)}) == 3

@@ -744,3 +744,21 @@ def test_an_engine_that_was_cut_within_a_character(builder: RowBuilder, vocabula
     }  # fmt: skip
     # An answer that is not cut says whole characters: its text is another.
     assert whole["text_equal"] is False
+
+
+def test_the_referee_judges_a_sample_of_rows_that_agree(
+    builder: RowBuilder, kimi: Contract, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = ["000" + "f" * 61, "c00" + "1" * 61, "001" + "0" * 61, "200" + "0" * 61, "f" * 64]
+    made = [row(builder, {"reasoning": "so", "content": f" {i}"}) | {"row_key": key} for i, key in enumerate(keys)]
+    judged: list[str] = []
+    real = type(vocabulary.referee).encode_batch
+
+    def seen(engine: Any, texts: Sequence[str]) -> Any:
+        judged.extend(texts)
+        return real(engine, texts)
+
+    monkeypatch.setattr(type(vocabulary.referee), "encode_batch", seen)
+    facts = measure(table(made), kimi, vocabulary, shard_sha256=SHA)
+    assert facts["reencode_equal"].to_pylist() == [True] * len(keys)
+    assert [text for text in judged if text.strip().isdigit()] == [" 0", " 1"]

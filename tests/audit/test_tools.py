@@ -156,3 +156,16 @@ def test_without_a_tool_form_nothing_is_said_about_ids(vocabulary: Vocabulary) -
     assert contract.tools is None
     assert facts_of([call(GOOD, call_id="x")], contract, vocabulary)[0] is None
     assert facts_of(None, contract, vocabulary) == (None, None, None)
+
+
+def test_calls_are_counted_in_each_row_by_itself(kimi: Contract, vocabulary: Vocabulary) -> None:
+    each = [[call(GOOD), call(GOOD, index=1)], [call(GOOD)], [call(GOOD, index=1)]]
+    rows = pa.table(
+        {
+            "tool_calls": pa.array([json.dumps(calls) for calls in each], pa.string()),
+            "tools": pa.array([json.dumps([WEATHER])] * 3, pa.string()),
+            "messages": pa.nulls(3, pa.string()),
+        }
+    )
+    facts = tool_facts(rows, np.zeros(3, dtype=bool), kimi, vocabulary.encode_batch)
+    assert facts["tool_fault"].to_pylist() == [None, None, "tool_index"]
