@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -674,7 +675,29 @@ def slow_text_equal(made: Mapping[str, Any], ids: list[int], cut: bool, vocabula
     text += content or ""
     if (not cut) if rebuilt else (ids and ids[-1] == END):
         text += "<|im_end|>"
-    return vocabulary.decode_bytes(ids) == text.encode()
+    decoded = vocabulary.decode_bytes(ids)
+    return decoded == text.encode() or (cut and is_cut_within_a_character(decoded, text))
+
+
+def is_cut_within_a_character(decoded: bytes, text: str) -> bool:
+    """Whether the bytes are the text's, or the text's before a U+FFFD at its end, and one to three more that some other
+    bytes would make a character of."""
+    for length in (1, 2, 3):
+        kept, part = decoded[:-length], decoded[-length:]
+        if len(part) == length and kept in (text.encode(), text.removesuffix("\ufffd").encode()):
+            return any(
+                is_character(part + bytes(more))
+                for count in (1, 2, 3)
+                for more in itertools.product((0x80, 0x90, 0xA0, 0xBF), repeat=count)
+            )
+    return False
+
+
+def is_character(spelled: bytes) -> bool:
+    try:
+        return len(spelled.decode()) == 1
+    except UnicodeDecodeError:
+        return False
 
 
 SPECIAL = st.sampled_from([END, THINK, END_THINK, SECTION, SECTION_END, CALL, ARGUMENTS, CALL_END, 163584, 163589])
