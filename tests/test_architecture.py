@@ -98,6 +98,7 @@ OWNERS = {
     "tokenizers": {"toolkit.engines"},
     "splintr": {"toolkit.engines", "toolkit.vocabulary"},
     "fastokens": {"toolkit.engines"},
+    "gigatoken": {"toolkit.engines"},
     "tiktoken": {"toolkit.engines"},
     "typer": {"toolkit.cli"},
 }

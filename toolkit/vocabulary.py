@@ -30,6 +30,7 @@ from toolkit.contract import Contract
 from toolkit.engines import (
     Engine,
     Fastokens,
+    Gigatoken,
     HuggingFace,
     Ids,
     Offsets,
@@ -405,7 +406,7 @@ def _from_ranks(contract: Contract, base: list[bytes], *, origin: str, witnesses
     return Vocabulary(
         contract,
         base,
-        engine=Splintr.from_ranks(ranks, pattern),
+        engine=Gigatoken.of_pattern(base, pattern) or Splintr.from_ranks(ranks, pattern),
         second_engine=lambda: Fastokens(base, pattern),
         referee=lambda: Tiktoken(contract.name, base, pattern),
         ranks_sha256=hashlib.sha256(ranks).hexdigest(),

@@ -1,0 +1,153 @@
+"""Engines by themselves: the one that rebuilds, the one that stands in for it, and the referee give the same ids."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+
+import numpy as np
+import pytest
+import splintr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolkit.contract import Contract, read_contract
+from toolkit.engines import Engine, Gigatoken, Splintr, rank_lines
+from toolkit.vocabulary import Vocabulary, load_vocabulary
+
+from .test_vocabulary import TEXTS
+
+pytestmark = pytest.mark.skipif(
+    (sys.platform, platform.machine()) != ("linux", "x86_64"),
+    reason="gigatoken-cachefix is for Linux on x86-64",
+)
+
+SCHEMES = [
+    ("kimi-k2.5", splintr.KIMI_PATTERN),
+    ("qwen3", splintr.QWEN2_PATTERN),
+    ("gpt-oss", splintr.O200K_BASE_PATTERN),
+]
+ODD = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+@pytest.fixture(scope="module", params=SCHEMES, ids=[name for name, _ in SCHEMES])
+def engines(request: pytest.FixtureRequest) -> tuple[Engine, Engine]:
+    """gigatoken and the referee, over one vocabulary."""
+    name, pattern = request.param
+    loaded = load_vocabulary(read_contract(name))
+    made = Gigatoken.of_pattern(loaded.base, pattern)
+    assert made is not None
+    return made, loaded.referee
+
+
+@given(text=st.one_of(TEXTS, ODD))
+@settings(max_examples=400, deadline=None)
+def test_gigatoken_splits_and_merges_as_the_pattern_says(engines: tuple[Engine, Engine], text: str) -> None:
+    engine, referee = engines
+    expected = referee.encode(text)
+    assert engine.encode(text) == expected
+    # Another time, out of what it remembers.
+    assert engine.encode_packed([text, "", text]) == [packed(expected), b"", packed(expected)]
+    ids, offsets = engine.encode_batch([text, "", text])
+    assert (ids.tolist(), offsets.tolist()) == (expected * 2, [0, len(expected), len(expected), 2 * len(expected)])
+
+
+def packed(ids: list[int]) -> bytes:
+    return np.asarray(ids, dtype=np.uint32).tobytes()
+
+
+def test_gigatoken_is_what_rebuilds_kimi(vocabulary: Vocabulary) -> None:
+    assert isinstance(vocabulary._engine, Gigatoken)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfff", "a\ud800 b"])
+def test_gigatoken_on_lone_surrogates(vocabulary: Vocabulary, text: str) -> None:
+    for encode in (vocabulary._engine.encode, lambda text: vocabulary._engine.encode_packed(["a", text])):
+        with pytest.raises(UnicodeEncodeError):
+            encode(text)
+
+
+def test_gigatoken_on_what_is_no_text(vocabulary: Vocabulary) -> None:
+    wrong: list[object] = [None, 7, ["a"]]
+    for value in wrong:
+        with pytest.raises((TypeError, AttributeError)):
+            vocabulary._engine.encode(value)  # type: ignore[arg-type]
+
+
+_LETTERS = str.maketrans("0123456789", "ghijklmnop")
+"""Of hexadecimal digits, so that each number is one word."""
+
+
+def test_gigatoken_forgets_and_stays_right(vocabulary: Vocabulary) -> None:
+    """More words than it may remember, so that it begins again in between: the same ids before and after."""
+    from gigatoken.gigatoken_rs import get_max_cache_bytes
+
+    engine = vocabulary._engine
+    assert isinstance(engine, Gigatoken)
+    assert get_max_cache_bytes() == 48 << 20
+    counted: Callable[[], int] = engine._encode.__self__.cache_entries
+    probe = "A sentence of words, and 7 numbers."
+    before, most, fell = engine.encode(probe), 0, 0
+    for start in range(1 << 24, (1 << 24) + 1_000_000, 2_000):
+        words = " ".join(f"{number:x}".translate(_LETTERS) for number in range(start, start + 2_000))
+        ids = engine.encode(words)
+        if start % 64_000 == 0:
+            assert ids == vocabulary.referee.encode(words)
+        entries = counted()
+        fell, most = fell + (entries < most), max(entries, most)
+    assert fell
+    assert most < 2_000_000
+    assert engine.encode(probe) == before == vocabulary.referee.encode(probe)
+
+
+def test_gigatoken_on_several_threads(vocabulary: Vocabulary) -> None:
+    texts = [f"Thread {i}: " + " ".join(f"word{i}_{k * k}" for k in range(400)) for i in range(64)]
+    expected = [packed(ids) for ids in map(vocabulary.referee.encode, texts)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: vocabulary._engine.encode_packed(texts), range(8)))
+    assert found == [expected] * 8
+
+
+# --- what stands in for it -------------------------------------------------------------------------
+
+
+@given(text=TEXTS.filter(lambda text: "\u017f" not in text))
+@settings(max_examples=200, deadline=None)
+def test_splintr_gives_the_same(splintr_engine: Splintr, vocabulary: Vocabulary, text: str) -> None:
+    assert splintr_engine.encode(text) == vocabulary.referee.encode(text)
+    assert splintr_engine.encode_packed([text]) == vocabulary._engine.encode_packed([text])
+
+
+@pytest.fixture(scope="module")
+def splintr_engine(vocabulary: Vocabulary) -> Splintr:
+    return Splintr.from_ranks(rank_lines(vocabulary.base), splintr.KIMI_PATTERN)
+
+
+def test_another_pattern_is_not_taken(vocabulary: Vocabulary) -> None:
+    assert Gigatoken.of_pattern(vocabulary.base, splintr.KIMI_PATTERN + "|x") is None
+    assert Gigatoken.of_pattern(vocabulary.base, splintr.LLAMA3_PATTERN) is None
+
+
+def test_tokens_that_no_merge_makes_are_not_taken(capfd: pytest.CaptureFixture[str]) -> None:
+    base = [bytes([byte]) for byte in range(256)] + [b"abc"]
+    assert Gigatoken.of_pattern(base, splintr.KIMI_PATTERN) is None
+    capfd.readouterr()  # the panic speaks
+
+
+class _Other(ModuleType):
+    """The other distribution of the same name: it remembers without a bound, and cannot be told otherwise."""
+
+    BPETokenizer = object
+
+
+@pytest.mark.parametrize("installed", [None, _Other("gigatoken.gigatoken_rs")], ids=["none", "the other one"])
+def test_without_the_package_splintr_rebuilds(
+    kimi: Contract, monkeypatch: pytest.MonkeyPatch, installed: ModuleType | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "gigatoken.gigatoken_rs", installed)
+    loaded = load_vocabulary(kimi)
+    assert isinstance(loaded._engine, Splintr)
+    assert loaded.encode_ordinary("Hello, world") == loaded.referee.encode("Hello, world")
