@@ -118,6 +118,10 @@ class Vocabulary:
         """The reference engine: slow, and right by definition."""
         return self._make_referee()
 
+    def forget_referee(self) -> None:
+        """Free the memory of the referee, some 40 MB, for whoever will hardly ask it; it is made again if they do."""
+        self.__dict__.pop("referee", None)
+
     @cached_property
     def _second_engine(self) -> Engine:
         engine = self._make_second_engine()

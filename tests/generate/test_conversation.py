@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
 
 from toolkit.contract import Contract
 from toolkit.generate.conversation import Conversation, Ended, Said, turns_in
@@ -137,4 +136,4 @@ def test_turns_that_are_never_reached_have_a_name_of_their_own(kimi: Contract):
         (1, ("p0", 1, 0), THREE[:4]),
         (2, ("p0", 2, 0), THREE),
     ]
-    assert replace(asks[1], turn=0, row_key=written.row_key) == written
+    assert structs.replace(asks[1], turn=0, row_key=written.row_key) == written

@@ -21,6 +21,7 @@ import aiohttp.http
 from yarl import URL
 
 from toolkit.errors import TransientError
+from toolkit.generate.deadlines import TimeLimit
 from toolkit.generate.inflate import ACCEPTED, InflateError, inflate
 from toolkit.generate.transport import Response
 
@@ -58,6 +59,7 @@ class HttpTransport:
         self._session = session
         self._max_body_bytes = max_body_bytes
         self._ways: dict[tuple[object, ...], _Way | None] = {}
+        self._limits: dict[float, TimeLimit] = {}
 
     async def post(self, url: str, *, body: bytes, headers: Mapping[str, str], timeout_s: float) -> Response:
         """POST `body`; see `Transport.post`."""
@@ -71,25 +73,28 @@ class HttpTransport:
         self, method: str, url: str, *, body: bytes | None, headers: Mapping[str, str], timeout_s: float
     ) -> Response:
         began = time.monotonic()
-        status: int | None = None
         try:
+            way = self._way(method, url, headers)
+            asking = self._by_proxy(method, url, body, headers) if way is None else self._directly(way, body)
             # One deadline for the whole: servers that are alive send blank lines or nothing at all for minutes.
-            async with asyncio.timeout(timeout_s):
-                way = self._way(method, url, headers)
-                if way is None:
-                    status, found, content = await self._by_proxy(method, url, body, headers)
-                else:
-                    status, found, content = await self._directly(way, body)
-            content = inflate(content, found.get("content-encoding"), limit=self._max_body_bytes)
+            status, found, content = await self._limit(timeout_s).bound(asking)
         except TimeoutError:
             raise TransientError(f"no whole reply within {timeout_s:g} s", reason="timeout") from None
-        except InflateError as error:
-            raise TransientError(str(error), reason=error.reason, status=status) from None
         except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError) as error:
             told = str(error) or type(error).__name__
             # Not cut: whoever shows it must first look for the key in it.
             raise TransientError(f"no whole reply: {told}", reason=reason_of(error)) from None
+        try:
+            content = inflate(content, found.get("content-encoding"), limit=self._max_body_bytes)
+        except InflateError as error:
+            raise TransientError(str(error), reason=error.reason, status=status) from None
         return Response(status=status, headers=found, body=content, latency_s=time.monotonic() - began)
+
+    def _limit(self, seconds: float) -> TimeLimit:
+        limit = self._limits.get(seconds)
+        if limit is None:
+            limit = self._limits[seconds] = TimeLimit(seconds)
+        return limit
 
     # --- over a connection of our own ----------------------------------------------------------------
 

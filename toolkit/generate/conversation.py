@@ -8,7 +8,9 @@ those are the same. Where they are not, the conversation ends there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from toolkit.contract import Contract
 from toolkit.generate.plan import Planned
@@ -66,12 +68,12 @@ class Conversation:
     def next_ask(self) -> Planned:
         """What is asked in this turn."""
         messages, tool_ids = rewrite_tool_ids(self._own, self._contract)
-        return self._keyed(replace(self._first, messages=messages, tool_ids=tool_ids or None, turn=self.turn))
+        return self._keyed(structs.replace(self._first, messages=messages, tool_ids=tool_ids or None, turn=self.turn))
 
     def as_written(self, turn: int) -> Planned:
         """What would be asked in a turn if the assistant had said what is written: names turns never reached."""
         end = self._places[turn] if turn < len(self._places) else len(self._written)
-        return self._keyed(replace(self._first, messages=self._written[:end], turn=turn))
+        return self._keyed(structs.replace(self._first, messages=self._written[:end], turn=turn))
 
     def hear(self, said: Said) -> Ended | None:
         """Go on with what the model said in this turn; why that cannot be, or None."""
@@ -114,7 +116,7 @@ class Conversation:
             contract=self._contract.name, messages=ask.messages, tools=ask.tools, mode=ask.mode,
             sampling=ask.sampling, max_tokens=ask.max_tokens, sample_index=ask.sample_index, turn=ask.turn,
         )  # fmt: skip
-        return replace(ask, row_key=row_key)
+        return structs.replace(ask, row_key=row_key)
 
 
 def message_of(said: Said) -> dict[str, Json]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+import msgspec
 from msgspec import structs
 
 from toolkit.config import EndpointSettings, Routing, Secret
@@ -23,8 +24,7 @@ _UNREACHED = frozenset({"dns_failed", "connection_refused", "tls_failed", "conne
 """Errors of `Transport` that speak of the endpoint, whatever is asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """An answer of an allowed provider and of the contract's model."""
 
     entry: Entry

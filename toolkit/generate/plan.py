@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,8 +25,7 @@ Identity = tuple[str, int, int]
 """(sample_id, turn, sample_index)"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """One ask: a prompt as it will be sent, and what of the request belongs to its identity.
 
     Attributes:

@@ -6,10 +6,11 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pyarrow.compute as pc
+from msgspec import structs
 
 from toolkit.config import DatasetSettings, EndpointSettings
 from toolkit.contract import Contract
@@ -181,7 +182,7 @@ class Prepared:
             for ask in self.plan.way.asks_of(prompt):
                 first = self._first_turn(ask)
                 if probe.chooses(first.row_key) and self._is_answered(first) and not self._is_probed(first):
-                    yield replace(first, probe=True)
+                    yield structs.replace(first, probe=True)
 
     def _first_turn(self, ask: Planned) -> Planned:
         return Conversation(ask, self.job.contract).next_ask() if isinstance(self.plan, TurnPlan) else ask

@@ -16,12 +16,12 @@ from toolkit.config import DatasetSettings, EndpointSettings, check_endpoint, is
 from toolkit.contract import Contract
 from toolkit.errors import ConfigError, PromptsError, StoreError
 from toolkit.generate.budget import Budget
-from toolkit.generate.collecting import rare_collections
 from toolkit.generate.commit import group_commit
 from toolkit.generate.engine import Engine, Work
 from toolkit.generate.halt import Sleep
 from toolkit.generate.lanes import Asker, Lane
 from toolkit.generate.loop import run_async
+from toolkit.generate.memory import frugal_arrow, rare_collections
 from toolkit.generate.preparing import Job, Prepared, prepare
 from toolkit.generate.reporting import Reporter
 from toolkit.generate.signals import interrupts
@@ -109,8 +109,10 @@ def generate_all(
                 _note_samples(one)
         if to_do:
             before()
+            for one in to_do:
+                one.job.vocabulary.forget_referee()
             run = _Run(around=around, money=Budget(limit=dollars), advance=advance, watch=watch)
-            with rare_collections():
+            with rare_collections(), frugal_arrow():
                 run_async(run.go(to_do))
                 run.seal(to_do)
     return [one.summary for one in prepared]

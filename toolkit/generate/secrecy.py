@@ -29,8 +29,9 @@ _MARKS = (
 )
 """What may stand for such a letter, behind what stands in all of it: one search for all would read every letter of a
 text. No such key has a / in any spelling, so that it is no matter if that is escaped."""
-_ASCII_ESCAPE = re.compile(r"\\+u00([0-7][0-9a-fA-F])")
-_BACKSLASHES = re.compile(r"\\+([\"'/\\])")
+# `\\\\*` stands for `\\+`: what begins with one certain letter is looked for ten times as fast.
+_ASCII_ESCAPE = re.compile(r"\\\\*u00([0-7][0-9a-fA-F])")
+_BACKSLASHES = re.compile(r"\\\\*([\"'/\\])")
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.+=:~-]+")
 """Keys in which no encoding of text needs to change a letter."""
 
@@ -90,7 +91,10 @@ class KeyWatch:
         if not self._plain or "\0" in text:
             return True
         # From the end: a search from the start looks longer at letters that are as common as these.
-        return any(text.rfind(mark) >= 0 and escape.search(text) for mark, escape in _MARKS)
+        for mark, escape in _MARKS:  # noqa: SIM110 (a generator costs as much as a search)
+            if text.rfind(mark) >= 0 and escape.search(text):
+                return True
+        return False
 
     def _is_spelled_in(self, text: str) -> bool:
         for spelling in self._spellings:  # noqa: SIM110 (a generator costs as much as three searches)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from toolkit.records import Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request, ready to be sent.
 
     Attributes:
@@ -25,8 +25,7 @@ class Request:
     form: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class Response(msgspec.Struct, frozen=True, kw_only=True):
     """A whole reply of any status.
 
     Attributes:
