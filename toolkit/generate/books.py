@@ -70,17 +70,20 @@ class Books:
         written = self.commit.begin(self.journal, came.entry, body)
         # In the order of the journal's lines, and while the disk is at work.
         self.rows.add(came.entry, came.reply, body)
-        del body  # not to be held by the thousand while the disk is waited for
+        reply, is_probe = came.reply, came.entry.probe
+        cost_usd, tokens, name = reply.cost_usd or 0.0, reply.completion_tokens or 0, reply.provider or source
+        # Bodies and texts are not to be held by the thousand while the disk is waited for.
+        del body, came, reply
         await written
-        reply, summary = came.reply, self.summary
-        summary.cost_usd += reply.cost_usd or 0.0
-        if came.entry.probe:
+        summary = self.summary
+        summary.cost_usd += cost_usd
+        if is_probe:
             summary.probes_answered += 1
             return
         summary.answered += 1
         summary.left -= 1
-        summary.tokens += reply.completion_tokens or 0
-        summary.providers[self._name_of(reply.provider or source)] += 1
+        summary.tokens += tokens
+        summary.providers[self._name_of(name)] += 1
 
     def _name_of(self, provider: str) -> str:
         """Who answered, as it is shown: one of a few names, almost always."""

@@ -142,7 +142,7 @@ class Engine:
 
     async def _single(self, work: Work, asker: Asker, ask: Planned) -> None:
         if not work.books.halt:
-            await self._ask(work, asker, ask)
+            await self._ask(work, asker, ask, is_heard=False)
 
     async def _converse(self, work: Work, conversation: Conversation) -> None:
         """One conversation, turn by turn: the next is asked once this one is answered, complete and on the disk."""
@@ -173,8 +173,9 @@ class Engine:
         await work.books.end(unsaid, ended, work.asker.lane.endpoint.name, self.clock())
         self.advance(len(rest))
 
-    async def _ask(self, work: Work, asker: Asker, ask: Planned) -> Answered | Failure | None:
-        """One ask, from its first request to its last; None: it was not asked, for nothing more is to be sent."""
+    async def _ask(self, work: Work, asker: Asker, ask: Planned, *, is_heard: bool = True) -> Answered | Failure | None:
+        """One ask, from its first request to its last; None: it was not asked, for nothing more is to be sent, or what
+        was answered is not to be heard."""
         books, lane = work.books, asker.lane
         backoff = Backoff(max_tries=lane.endpoint.max_tries)
         refused: Refused | None = None
@@ -185,7 +186,9 @@ class Engine:
                 break
             tries += 1
             if isinstance(came, Answered):
-                await books.keep(came, lane.endpoint.source)
+                keeping = books.keep(came, lane.endpoint.source)
+                came = came if is_heard else None  # not to be held while the disk is waited for
+                await keeping
                 work.kept(ask)
                 self.advance(1)
                 return came

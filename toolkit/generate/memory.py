@@ -6,8 +6,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pyarrow as pa
-
 _THRESHOLDS = (300_000, 20, 20)
 """So many more objects than at the last search, and the next begins: at 100,000 it would be a twentieth of a run."""
 
@@ -29,15 +27,3 @@ def rare_collections() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
-
-
-@contextmanager
-def frugal_arrow() -> Iterator[None]:
-    """Have Arrow take its memory where everybody else does. An allocator of its own keeps some 25 MB of what it freed,
-    and a row group is soon written. It holds for the whole process."""
-    before = pa.default_memory_pool()
-    pa.set_memory_pool(pa.system_memory_pool())
-    try:
-        yield
-    finally:
-        pa.set_memory_pool(before)

@@ -21,7 +21,7 @@ from toolkit.generate.engine import Engine, Work
 from toolkit.generate.halt import Sleep
 from toolkit.generate.lanes import Asker, Lane
 from toolkit.generate.loop import run_async
-from toolkit.generate.memory import frugal_arrow, rare_collections
+from toolkit.generate.memory import rare_collections
 from toolkit.generate.preparing import Job, Prepared, prepare
 from toolkit.generate.reporting import Reporter
 from toolkit.generate.signals import interrupts
@@ -112,7 +112,7 @@ def generate_all(
             for one in to_do:
                 one.job.vocabulary.forget_referee()
             run = _Run(around=around, money=Budget(limit=dollars), advance=advance, watch=watch)
-            with rare_collections(), frugal_arrow():
+            with rare_collections():
                 run_async(run.go(to_do))
                 run.seal(to_do)
     return [one.summary for one in prepared]
