@@ -100,6 +100,7 @@ OWNERS = {
     "fastokens": {"toolkit.engines"},
     "gigatoken": {"toolkit.engines"},
     "tiktoken": {"toolkit.engines"},
+    "xxhash": {"toolkit.audit.onpolicy"},
     "typer": {"toolkit.cli"},
 }
 

@@ -220,7 +220,7 @@ MEASURED_COLUMNS: tuple[Column, ...] = (
         "the ids are not the engine's",
         "tools, code, cjk, digits, spaces, prose: see calibration",
     ),
-    Column("said_hash", pa.int64(), "no content and no call", "first 64 bits of the sha256 of content and calls"),
+    Column("said_hash", pa.int64(), "no content and no call", "XXH3 (64 bits) of content and calls"),
     Column(
         "history_hashes",
         pa.list_(pa.int64()),

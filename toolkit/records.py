@@ -23,7 +23,7 @@ from toolkit.findings import Learned
 SCHEMA_VERSION = 1
 """Version of the shard schema; a shard of another version is refused."""
 
-KERNEL_VERSION = 5
+KERNEL_VERSION = 6
 """Version of `measure`: part of the name of cached facts and of every verdict. Raise it with each change of a fact."""
 
 DEFAULT_MAX_QUARANTINED_SHARE = 0.05
