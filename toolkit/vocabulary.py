@@ -123,8 +123,12 @@ class Vocabulary:
         self.__dict__.pop("referee", None)
 
     @cached_property
+    def _unproved_engine(self) -> Engine:
+        return self._make_second_engine()
+
+    @cached_property
     def _second_engine(self) -> Engine:
-        engine = self._make_second_engine()
+        engine = self._unproved_engine
         for text in PROBES:
             if not any(c in text for c in REFEREE_CHARACTERS):
                 expected, found = self.referee.encode(text), engine.encode(text)
@@ -202,6 +206,11 @@ class Vocabulary:
     def make_engines(self) -> None:
         """Make what is made when it is first needed, before several threads need it at once."""
         _ = self.referee, self._second_engine, self.token_bytes
+
+    def make_shared(self) -> None:
+        """Make of that what a process that is forked from this one can use, too: encoding would begin threads, which a
+        fork leaves behind."""
+        _ = self.referee, self._unproved_engine, self.token_bytes
 
     @cached_property
     def token_bytes(self) -> pa.LargeBinaryArray:

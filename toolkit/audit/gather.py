@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,18 +14,23 @@ import pyarrow as pa
 from toolkit.audit.fact_files import FactFiles
 from toolkit.audit.held_facts import MEASURED_FROM, SAMPLED_IDS, SAMPLED_ROWS, SAMPLED_ROWS_PER_SHARD
 from toolkit.audit.measure import measure
+from toolkit.audit.on_processes import UnitProcesses, affordable, unit_processes
 from toolkit.audit.probes import read_comparisons
 from toolkit.audit.shard_facts import UNIT_BYTES, ShardStatus, ShardTask
 from toolkit.audit.spread import Executor, LocalExecutor
+from toolkit.audit.workers import cores
 from toolkit.contract import Contract
 from toolkit.errors import ShardError
 from toolkit.findings import ProbeComparison
 from toolkit.phrases import SHIPPED, Phrases, read_phrases
 from toolkit.records import LiveShard
-from toolkit.store.facts import FactsFile
+from toolkit.store.facts import FactsFile, facts_path
 from toolkit.store.shards import read_shard
 from toolkit.store.workspace import Dataset
 from toolkit.vocabulary import Vocabulary
+
+_MUCH_BYTES = 256 << 20
+"""Of shards: what two cores measure in three seconds, and so worth the second that processes need to begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +66,7 @@ def gather(
     text_health: bool = True,
     workers: int | None = None,
     executor: Executor | None = None,
+    processes: UnitProcesses | None = None,
     verify: bool = True,
     unit_bytes: int = UNIT_BYTES,
     before_writing: Callable[[], object] = lambda: None,
@@ -83,7 +89,9 @@ def gather(
             stays unseen with the probability (1 − p) ** n or so (see `held_facts`).
         text_health: Measure the facts of text health, with the workspace's phrases; else they are null.
         workers: How many units of rows are measured side by side; None: as many as there are cores.
-        executor: Who runs the tasks; None: this process.
+        executor: Who runs the tasks; None: this machine, on threads, or where there is much to measure on processes,
+            which load the contract's vocabulary themselves.
+        processes: Those of this machine, if there are any already.
         verify: Hold each shard's bytes against shards.json first; only leave it out where it was just done.
         unit_bytes: What is measured at once (see `shard_facts.UNIT_BYTES`).
         before_writing: Called before facts are written; what it raises ends the work.
@@ -109,18 +117,44 @@ def gather(
     ]  # fmt: skip
     ended: dict[str, ShardStatus] = {}
     if tasks:
-        if executor is None:
-            executor = LocalExecutor(cache(load_vocabulary), workers, before_writing)
-        else:
-            before_writing()  # others write as soon as a shard is done, wherever that is
-        with closing(executor.run(tasks)) as running:
-            for status in running:
-                ended[status.shard.path] = status
-                advance(status.shard.rows)
+        with ExitStack() as stack:
+            if executor is None:
+                count = _processes_for(tasks, workers) if processes is None else 0
+                if count > 1:
+                    processes = stack.enter_context(unit_processes(contract, count))
+                executor = LocalExecutor(cache(load_vocabulary), workers, before_writing, processes)
+            else:
+                before_writing()  # others write as soon as a shard is done, wherever that is
+            running = stack.enter_context(closing(executor.run(tasks)))
+            try:
+                for status in running:
+                    ended[status.shard.path] = status
+                    advance(status.shard.rows)
+            except BaseException:
+                if processes is not None:
+                    processes.close()  # so that nobody waits for what they are at
+                raise
     statuses = [_status_of(shard, ended) for shard in shards]
     for doubt in (doubt for status in statuses for doubt in status.doubts):
         tell(doubt)
     return _gathered(dataset, statuses)
+
+
+def _processes_for(tasks: Sequence[ShardTask], workers: int | None) -> int:
+    """How many processes what is to be measured is worth, and this machine has memory for."""
+    size = sum(_bytes_to_measure(task) for task in tasks)
+    return affordable(workers or cores()) if size >= _MUCH_BYTES else 0
+
+
+def _bytes_to_measure(task: ShardTask) -> int:
+    """Of a shard's file; 0 where there are facts of it that may hold, or no file."""
+    facts = facts_path(task.dataset, task.shard, task.contract, phrases=task.phrases)
+    if task.believed != "" and facts.is_file():
+        return 0
+    try:
+        return (task.dataset.folder / task.shard.path).stat().st_size
+    except OSError:
+        return 0
 
 
 def _status_of(shard: LiveShard, ended: Mapping[str, ShardStatus]) -> ShardStatus:

@@ -63,5 +63,7 @@ def judge_files(
         return path
 
     with threads(workers) as pool:
-        paths = list(in_order(pool, judge_one, range(len(facts.files)), ahead=2 * workers))
+        paths = list(
+            in_order(lambda number: pool.submit(judge_one, number), range(len(facts.files)), ahead=2 * workers)
+        )
     return JudgedFiles(scan_files(paths, JUDGED_SCHEMA), facts.rows, lessons.conventions, lessons.alterations)

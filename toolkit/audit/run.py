@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +61,7 @@ def audit(
         text_health: Measure the facts of text health; else they are null.
         workers: Units of rows that are measured side by side; None: as many as there are cores. The verdict does not
             depend on it.
-        executor: Who measures shards; None: this process.
+        executor: Who measures shards; None: this machine.
         report: Writes the reports; what it raises leaves no verdict.
         publish: Given what Great Expectations said of all rows, one for each suite, when the verdict is written; it
             stays, whatever is raised.
@@ -80,15 +79,13 @@ def audit(
         raise StoreError(f"dataset {dataset.name}: no shards in {dataset.live}; generate or import answers first")
     prompts_sha256 = sha256_of(dataset.prompts) if stands(dataset.prompts) else None
     checking = Meanwhile(lambda: _check_suites(suites))
-    here = executor is None and _is_of(live, contract)
-    loading = Meanwhile(partial(_with_engines, load_vocabulary)) if here else None
     foreign = [] if _is_of(live, contract) else [_other_contract(dataset, live, contract)]
     with scratch_folder(dataset) as scratch:
         gathered = gather(
             dataset,
             [] if foreign else live.shards,
             contract,
-            loading.result if loading is not None else load_vocabulary,
+            load_vocabulary,
             seed=dataset.name,
             text_health=text_health,
             workers=workers,
@@ -143,12 +140,6 @@ def _other_contract(dataset: Dataset, live: LiveShards, contract: Contract) -> s
 
 def _is_of(live: LiveShards, contract: Contract) -> bool:
     return live.contract in (None, "", contract.name)
-
-
-def _with_engines(load_vocabulary: Callable[[], Vocabulary]) -> Vocabulary:
-    vocabulary = load_vocabulary()
-    vocabulary.make_engines()
-    return vocabulary
 
 
 def _check_suites(suites: Sequence[tuple[Suite, Path]]) -> None:

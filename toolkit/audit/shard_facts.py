@@ -7,7 +7,7 @@ part of its status, never an exception: whoever spreads the tasks hears of every
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -99,27 +99,33 @@ class Unit:
         first: Position of the first row in the shard.
         skipped: Rows of these groups before it.
         rows: How many rows.
-        metadata: Of the shard's file, so that it is read once.
+        metadata: Of the shard's file, so that it is read once; None: it is not at hand.
     """
 
     groups: range
     first: int
     skipped: int
     rows: int
-    metadata: pq.FileMetaData = field(repr=False, compare=False)
+    metadata: pq.FileMetaData | None = field(repr=False, compare=False)
+
+    def without_metadata(self) -> Unit:
+        """The same unit, for who has the metadata already."""
+        return replace(self, metadata=None)
 
 
-RunUnits = Callable[[Callable[[Unit], pa.Table], Iterable[Unit]], Iterable[pa.Table]]
-"""Does something with every unit, and gives the results in the units' order."""
+RunUnits = Callable[[ShardTask, Iterable[Unit]], Iterable[pa.Table]]
+"""Measures every unit of a shard, and gives their facts in the units' order."""
 
 
-def facts_of_shard(task: ShardTask, load_vocabulary: Callable[[], Vocabulary], run: RunUnits = map) -> ShardStatus:
+def facts_of_shard(
+    task: ShardTask, load_vocabulary: Callable[[], Vocabulary], run: RunUnits | None = None
+) -> ShardStatus:
     """Do one task: take kept facts that hold, else measure the shard.
 
     Args:
         task: What to do.
         load_vocabulary: Vocabulary of the task's contract.
-        run: How the units of a shard are run.
+        run: Measures the units of a shard; None: this thread, one after the other.
 
     Returns:
         The status. Whatever goes wrong with the shard itself stands in it.
@@ -137,8 +143,11 @@ def facts_of_shard(task: ShardTask, load_vocabulary: Callable[[], Vocabulary], r
         kept = _kept(task, load_vocabulary, doubts)
         if kept is not None:
             return ShardStatus(shard=task.shard, facts=kept, kept=True)
-        vocabulary = load_vocabulary()
-        tables = run(lambda unit: _measure_unit(task, unit, vocabulary), units_of(task))
+        if run is None:
+            vocabulary = load_vocabulary()
+            tables: Iterable[pa.Table] = (measure_unit(task, unit, vocabulary) for unit in units_of(task))
+        else:
+            tables = run(task, units_of(task))
         facts = _write(task, tables)
         return ShardStatus(shard=task.shard, facts=facts, kept=task.folder is None, measured=True, doubts=tuple(doubts))
     except ShardError as error:
@@ -147,9 +156,13 @@ def facts_of_shard(task: ShardTask, load_vocabulary: Callable[[], Vocabulary], r
         raise
     except BaseException as error:  # noqa: BLE001 (panics of engines have no other base)
         # The edge of a worker: no shard is passed over because something in it was not thought of.
-        said = (str(error).splitlines() or [""])[0][:200]
-        fault = f"{task.where}: cannot be measured: {type(error).__name__}: {said}"
-        return ShardStatus(shard=task.shard, doubts=tuple(doubts), fault=fault)
+        return ShardStatus(shard=task.shard, doubts=tuple(doubts), fault=unthought_of(task, error))
+
+
+def unthought_of(task: ShardTask, error: BaseException) -> str:
+    """An error that nobody thought of, as a fault of its shard."""
+    said = (str(error).splitlines() or [""])[0][:200]
+    return f"{task.where}: cannot be measured: {type(error).__name__}: {said}"
 
 
 def _kept(task: ShardTask, load_vocabulary: Callable[[], Vocabulary], doubts: list[str]) -> FactsFile | None:
@@ -246,7 +259,12 @@ def _size(group: pq.RowGroupMetaData) -> tuple[int, int]:
 _READ = frozenset(MEASURED_FROM)
 
 
-def _measure_unit(task: ShardTask, unit: Unit, vocabulary: Vocabulary) -> pa.Table:
+def measure_unit(task: ShardTask, unit: Unit, vocabulary: Vocabulary) -> pa.Table:
+    """Facts of one unit's rows.
+
+    Raises:
+        ShardError: it cannot be read, or its rows are not what this version writes.
+    """
     try:
         file = open_shard(task.dataset, task.shard, unit.metadata)
         rows = file.read_row_groups(list(unit.groups), columns=MEASURED_FROM, use_threads=False)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
 
-from toolkit.audit.shard_facts import ShardStatus, ShardTask, Unit, facts_of_shard
+from toolkit.audit.on_processes import UnitProcesses
+from toolkit.audit.shard_facts import ShardStatus, ShardTask, Unit, facts_of_shard, measure_unit
 from toolkit.audit.workers import as_they_end, cores, in_order, threads
 from toolkit.errors import StoreError
 from toolkit.vocabulary import Vocabulary
@@ -35,6 +38,7 @@ class LocalExecutor:
         load_vocabulary: Vocabulary of the tasks' contract.
         workers: How many units; None: as many as there are cores.
         before_writing: Called before facts of a shard are written; what it raises ends the work.
+        processes: What measures units; None: threads of this process.
     """
 
     def __init__(
@@ -42,10 +46,12 @@ class LocalExecutor:
         load_vocabulary: Callable[[], Vocabulary],
         workers: int | None = None,
         before_writing: Callable[[], object] = lambda: None,
+        processes: UnitProcesses | None = None,
     ):
-        self.workers = workers or cores()
+        self.workers = processes.count if processes is not None else workers or cores()
         self._load = load_vocabulary
         self._before_writing = before_writing
+        self._processes = processes
         self._loading = threading.Lock()
 
     def run(self, tasks: Sequence[ShardTask]) -> Generator[ShardStatus, None, None]:
@@ -53,8 +59,8 @@ class LocalExecutor:
         stopped = threading.Event()
         with threads(self.workers) as units, threads(min(self.workers, len(tasks))) as shards:
 
-            def run_units(measure: Callable[[Unit], pa.Table], found: Iterable[Unit]) -> Iterator[pa.Table]:
-                for table in in_order(units, measure, found, ahead=self.workers + 1):
+            def run_units(task: ShardTask, found: Iterable[Unit]) -> Iterator[pa.Table]:
+                for table in in_order(self._begin_with(task, units), found, ahead=2 * self.workers):
                     self._before_writing()
                     if stopped.is_set():
                         raise StoreError("interrupted")
@@ -67,6 +73,13 @@ class LocalExecutor:
                     yield ended.result()
             finally:
                 stopped.set()
+
+    def _begin_with(self, task: ShardTask, pool: ThreadPoolExecutor) -> Callable[[Unit], Future[pa.Table]]:
+        """What begins to measure a unit."""
+        if self._processes is not None:
+            return partial(self._processes.submit, task)
+        vocabulary = self._vocabulary()
+        return lambda unit: pool.submit(measure_unit, task, unit, vocabulary)
 
     def _vocabulary(self) -> Vocabulary:
         """The vocabulary with its engines: made once, before several threads need it at once."""

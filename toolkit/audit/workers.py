@@ -1,7 +1,7 @@
 """Many things at once on the cores of one machine: in order, bounded, and with nothing left behind by an interrupt.
 
-Threads, not processes: what takes time (encoding, hashing, decompression, arrays) leaves the interpreter to others,
-and threads share one vocabulary.
+Threads: what takes time (encoding, hashing, decompression, arrays) leaves the interpreter to others, and threads share
+one vocabulary. Where there is much to measure they give it to processes (`on_processes`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -37,12 +37,12 @@ def threads(workers: int) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def in_order(pool: Executor, do: Callable[[Item], Result], items: Iterable[Item], *, ahead: int) -> Iterator[Result]:
-    """Results in the order of the items, of which at most `ahead` are under way or waiting to be fetched."""
+def in_order(begin: Callable[[Item], Future[Result]], items: Iterable[Item], *, ahead: int) -> Iterator[Result]:
+    """Results in the order of the items, of which at most `ahead` are begun and not fetched yet."""
     waiting: deque[Future[Result]] = deque()
     try:
         for item in items:
-            waiting.append(pool.submit(do, item))
+            waiting.append(begin(item))
             if len(waiting) >= ahead:
                 yield _result_of(waiting.popleft())
         while waiting:
