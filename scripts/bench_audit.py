@@ -3,8 +3,9 @@
 python scripts/bench_audit.py [--ids 100000000] [--runs 3] [--keep FOLDER]
 python scripts/bench_audit.py --growth 1 10 100 [--keep FOLDER]
 
-Rows are written by a process of their own (`bench_rows.py`), and every figure is that of another one, so its peak of
-memory is its own. Prints one JSON object for each phase; with `--growth` (millions of ids) a table line for each size.
+Rows are written by a process of their own (`bench_rows.py`), and every figure is that of another one and of those that
+it starts, so its peak of memory is its own. Prints one JSON object for each phase; with `--growth` (millions of ids) a
+table line for each size.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,13 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from bench_processes import Family
 from bench_rows import CONTRACT, NAME
 
 from toolkit.audit.gather import gather
 from toolkit.audit.on_processes import unit_processes
 from toolkit.audit.run import audit
+from toolkit.audit.spread import LocalExecutor
 from toolkit.audit.suite import read_suite, shipped_suite
 from toolkit.audit.workers import cores
 from toolkit.contract import read_contract
@@ -40,6 +43,7 @@ from toolkit.store.shards import read_live
 from toolkit.store.workspace import Dataset, Workspace
 from toolkit.vocabulary import Vocabulary, load_vocabulary
 
+FAMILY = Family()
 _RIVAL_ROWS = 2_048
 
 
@@ -53,8 +57,7 @@ class Phase:
 
     def run(self, name: str) -> dict[str, Any]:
         """Figures of one phase, and its own peak of memory."""
-        figures = PHASES[name](self)
-        return {**figures, "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)}
+        return {**PHASES[name](self), "peak_mb": FAMILY.peak_mb()}
 
     def vocabulary(self) -> Vocabulary:
         """The vocabulary, with its engines."""
@@ -62,17 +65,18 @@ class Phase:
         made.make_engines()
         return made
 
-    def kernel(self, *, text_health: bool) -> dict[str, Any]:
-        """Hashes, reading, the kernel and writing of facts; the processes and their vocabularies are there, and nothing
-        is concluded."""
+    def kernel(self, *, text_health: bool, on_threads: bool = False) -> dict[str, Any]:
+        """Hashes, reading, the kernel and writing of facts; vocabularies are there, the processes that have them too,
+        and nothing is concluded."""
         shards = read_live(self.dataset).shards
         runs = []
-        with unit_processes(self.contract, self.workers or cores()) as processes:
+        with nullcontext(None) if on_threads else unit_processes(self.contract, self.workers or cores()) as processes:
+            executor = LocalExecutor(cache(self.vocabulary), self.workers, processes=processes)
             for _ in range(self.runs + 1):
                 with tempfile.TemporaryDirectory(dir=self.dataset.folder) as scratch, _timed() as took:
                     found = gather(
                         self.dataset, shards, self.contract, self.vocabulary, seed="", scratch=Path(scratch),
-                        believed={}, text_health=text_health, processes=processes,
+                        believed={}, text_health=text_health, executor=executor,
                     )  # fmt: skip
                     ids = int(found.facts.scan().select("n_ids").collect()["n_ids"].sum())
                 assert (found.unreadable, found.measured_shards) == ((), len(shards))
@@ -174,6 +178,7 @@ class Phase:
 COLD = "whole audit, cold"
 PHASES: dict[str, Callable[[Phase], dict[str, Any]]] = {
     "kernel, structure and re-encoding": lambda phase: phase.kernel(text_health=False),
+    "kernel, the same on threads": lambda phase: phase.kernel(text_health=False, on_threads=True),
     "kernel, with text health": lambda phase: phase.kernel(text_health=True),
     COLD: Phase.cold,
     "whole audit, unchanged": lambda phase: phase.kept(CONTRACT),
@@ -187,9 +192,9 @@ PHASES: dict[str, Callable[[Phase], dict[str, Any]]] = {
 def _timed() -> Iterator[dict[str, float]]:
     """Seconds by the clock (`wall`) and of processors (`cpu`), filled in at the end of the block."""
     took: dict[str, float] = {}
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), FAMILY.cpu_s()
     yield took
-    took |= {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+    took |= {"wall": time.perf_counter() - wall, "cpu": FAMILY.cpu_s() - cpu}
 
 
 def _speed(ids: int, runs: list[dict[str, float]]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import toolkit.audit.on_processes as processes_module
 from toolkit.audit.gather import gather
 from toolkit.audit.on_processes import ATTEMPTS, UnitProcesses, affordable, unit_processes
 from toolkit.audit.shard_facts import Unit, measure_unit, units_of
+from toolkit.audit.spread import LocalExecutor
 from toolkit.contract import Contract
 from toolkit.errors import ConfigError, ContractError, ShardError, StoreError
 from toolkit.rows import RowBuilder
@@ -55,7 +56,8 @@ def shards(tmp_path: Path, vocabulary: Vocabulary) -> Bench:
 def gathered(bench: Bench, processes: UnitProcesses | None, **how: Any) -> Any:
     shards = read_live(bench.dataset).shards
     how = {"believed": {}, "unit_bytes": 9_000, **how}
-    return gather(bench.dataset, shards, bench.contract, bench.load, seed="", processes=processes, **how)
+    executor = None if processes is None else LocalExecutor(bench.load, processes=processes)
+    return gather(bench.dataset, shards, bench.contract, bench.load, seed="", executor=executor, **how)
 
 
 def units(bench: Bench) -> list[Unit]:
@@ -136,9 +138,18 @@ def test_processes_are_begun_where_there_is_much_to_measure(
     assert started == [3, 3]
 
 
-def test_what_memory_allows() -> None:
+def test_what_memory_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 <= affordable(1_000_000) < 1_000_000
     assert affordable(0) == 0
+    monkeypatch.setattr(processes_module, "_GROUP", tmp_path)
+    monkeypatch.setattr(processes_module, "_BYTES_EACH", 1 << 20)
+    (tmp_path / "memory.current").write_text(f"{1 << 20}\n")
+    (tmp_path / "memory.stat").write_text(f"anon 7\nactive_file {1 << 18}\ninactive_file {1 << 18}\n")
+    for most, allowed in ((3 << 20, 2), (1 << 19, 0), (5 << 19, 2)):
+        (tmp_path / "memory.max").write_text(f"{most}\n")
+        assert affordable(1_000) == allowed
+    (tmp_path / "memory.max").write_text("max\n")
+    assert affordable(3) == 3
 
 
 # --- what goes wrong --------------------------------------------------------------------------------
@@ -247,12 +258,12 @@ def test_all_are_gone_when_the_block_is_left(bench: Bench, kimi: Contract) -> No
 
 
 def test_an_interrupt_does_not_wait_for_them(bench: Bench, kimi: Contract) -> None:
-    def stop() -> None:
+    def stop(_: object) -> None:
         raise KeyboardInterrupt
 
     with unit_processes(kimi, 2) as made:
         with pytest.raises(KeyboardInterrupt):
-            gathered(bench, made, before_writing=stop)
+            gathered(bench, made, advance=stop)
         with pytest.raises(StoreError, match="interrupted"):
             made.submit(task_of(bench), units(bench)[0]).result(timeout=10)
         assert made.pids() == []

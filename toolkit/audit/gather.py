@@ -14,7 +14,7 @@ import pyarrow as pa
 from toolkit.audit.fact_files import FactFiles
 from toolkit.audit.held_facts import MEASURED_FROM, SAMPLED_IDS, SAMPLED_ROWS, SAMPLED_ROWS_PER_SHARD
 from toolkit.audit.measure import measure
-from toolkit.audit.on_processes import UnitProcesses, affordable, unit_processes
+from toolkit.audit.on_processes import affordable, unit_processes
 from toolkit.audit.probes import read_comparisons
 from toolkit.audit.shard_facts import UNIT_BYTES, ShardStatus, ShardTask
 from toolkit.audit.spread import Executor, LocalExecutor
@@ -66,7 +66,6 @@ def gather(
     text_health: bool = True,
     workers: int | None = None,
     executor: Executor | None = None,
-    processes: UnitProcesses | None = None,
     verify: bool = True,
     unit_bytes: int = UNIT_BYTES,
     before_writing: Callable[[], object] = lambda: None,
@@ -91,7 +90,6 @@ def gather(
         workers: How many units of rows are measured side by side; None: as many as there are cores.
         executor: Who runs the tasks; None: this machine, on threads, or where there is much to measure on processes,
             which load the contract's vocabulary themselves.
-        processes: Those of this machine, if there are any already.
         verify: Hold each shard's bytes against shards.json first; only leave it out where it was just done.
         unit_bytes: What is measured at once (see `shard_facts.UNIT_BYTES`).
         before_writing: Called before facts are written; what it raises ends the work.
@@ -119,21 +117,14 @@ def gather(
     if tasks:
         with ExitStack() as stack:
             if executor is None:
-                count = _processes_for(tasks, workers) if processes is None else 0
-                if count > 1:
-                    processes = stack.enter_context(unit_processes(contract, count))
+                count = _processes_for(tasks, workers)
+                processes = stack.enter_context(unit_processes(contract, count)) if count > 1 else None
                 executor = LocalExecutor(cache(load_vocabulary), workers, before_writing, processes)
             else:
                 before_writing()  # others write as soon as a shard is done, wherever that is
-            running = stack.enter_context(closing(executor.run(tasks)))
-            try:
-                for status in running:
-                    ended[status.shard.path] = status
-                    advance(status.shard.rows)
-            except BaseException:
-                if processes is not None:
-                    processes.close()  # so that nobody waits for what they are at
-                raise
+            for status in stack.enter_context(closing(executor.run(tasks))):
+                ended[status.shard.path] = status
+                advance(status.shard.rows)
     statuses = [_status_of(shard, ended) for shard in shards]
     for doubt in (doubt for status in statuses for doubt in status.doubts):
         tell(doubt)

@@ -40,6 +40,9 @@ _AHEAD = 2
 _BYTES_EACH = 1 << 30
 """Memory that a process may come to take, at most."""
 
+_GROUP = Path("/sys/fs/cgroup")
+"""Where a container finds the limits that it was given."""
+
 _READY_S = 300.0
 """How long processes may take to be ready, however busy the machine is."""
 
@@ -74,12 +77,20 @@ def unit_processes(contract: Contract, count: int) -> Iterator[UnitProcesses]:
 
 
 def affordable(count: int) -> int:
-    """How many of so many processes this machine has memory for now; 0 where nobody says how much there is."""
+    """How many of so many processes there is memory for now; 0 where nobody says how much there is."""
+    return min(count, max(0, min(_free_bytes(), default=0)) // _BYTES_EACH)
+
+
+def _free_bytes() -> Iterator[int]:
+    """What the machine has left, and what the control group of a container has."""
     with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return min(count, int(line.split()[1]) * 1_024 // _BYTES_EACH)
-    return 0
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        yield from (int(line.split()[1]) * 1_024 for line in lines if line.startswith("MemAvailable:"))
+    with suppress(OSError, ValueError):  # "max", or no group
+        most, held = (int((_GROUP / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))
+        stat = dict(line.split() for line in (_GROUP / "memory.stat").read_text(encoding="ascii").splitlines())
+        # What was read of files counts as held, and is given up for anything else.
+        yield most - held + int(stat.get("active_file", 0)) + int(stat.get("inactive_file", 0))
 
 
 class UnitProcesses:

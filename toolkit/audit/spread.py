@@ -38,7 +38,7 @@ class LocalExecutor:
         load_vocabulary: Vocabulary of the tasks' contract.
         workers: How many units; None: as many as there are cores.
         before_writing: Called before facts of a shard are written; what it raises ends the work.
-        processes: What measures units; None: threads of this process.
+        processes: What measures units, and is ended where the work breaks off; None: threads of this process.
     """
 
     def __init__(
@@ -71,6 +71,10 @@ class LocalExecutor:
                 waiting = [shards.submit(facts_of_shard, task, self._vocabulary, run_units) for task in tasks]
                 for ended in as_they_end(waiting):
                     yield ended.result()
+            except BaseException:
+                if self._processes is not None:
+                    self._processes.close()  # so that nobody waits for what they are at
+                raise
             finally:
                 stopped.set()
 
