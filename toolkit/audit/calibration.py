@@ -46,9 +46,10 @@ def text_classes(rows: pa.Table) -> pa.Array:
     at = np.flatnonzero(by_engine.to_numpy())
     if not len(at):
         return pa.nulls(rows.num_rows, pa.string())
-    begun = [pc.utf8_slice_codeunits(pc.fill_null(rows[part], ""), 0, _READ_CHARACTERS) for part in _TEXTS]
-    texts = pc.binary_join_element_wise(*begun, "\n").filter(by_engine)
-    calls = pc.is_valid(rows["tool_calls"]).filter(by_engine)
+    own = rows.select([*_TEXTS, "tool_calls"]).filter(by_engine)
+    begun = [pc.utf8_slice_codeunits(pc.fill_null(own[part], ""), 0, _READ_CHARACTERS) for part in _TEXTS]
+    texts = pc.binary_join_element_wise(*begun, "\n")
+    calls = pc.is_valid(own["tool_calls"])
     frame = pl.DataFrame([pl.Series("_text", texts), pl.Series("_calls", calls)])
     characters = pl.col("_text").str.len_chars()
     counted = {
