@@ -120,10 +120,11 @@ def test_the_letter_on_which_fast_engines_differ_goes_to_the_referee(vocabulary:
 
 
 def test_two_engines_alone_would_be_wrong_on_it(vocabulary: Vocabulary) -> None:
-    """If this fails, the engines were mended and REFEREE_CHARACTERS can go."""
+    """If this fails, the engines were mended and need not doubt it any more."""
     text = "A'\u017f'st"
     stand_in = Splintr.from_ranks(rank_lines_of(vocabulary.base), KIMI_PATTERN)
     for engine in (vocabulary._second_engine, stand_in):
+        assert engine.doubtful == "\u017f"
         assert engine.encode(text) != vocabulary.referee.encode(text)
 
 

@@ -24,7 +24,13 @@ Offsets = npt.NDArray[np.uint64]
 
 
 class Engine(Protocol):
-    """An encoder that never turns text which spells a special token into that token."""
+    """An encoder that never turns text which spells a special token into that token.
+
+    Attributes:
+        doubtful: Letters that may make its ids others than the referee's.
+    """
+
+    doubtful: str
 
     def encode(self, text: str) -> list[int]:
         """Ids of one text."""
@@ -103,8 +109,15 @@ def _packed(ids: Sequence[int]) -> bytes:
     return np.asarray(ids, dtype=np.uint32).tobytes()
 
 
+_LONG_S = "\u017f"
+"""It is an s where letters' case does not matter, but not to every engine: `'ſ` is a piece of its own in patterns that
+have `(?i:'s)`."""
+
+
 class Splintr:
     """splintr-rs, over rank lines or a tokenizer.json."""
+
+    doubtful = _LONG_S
 
     def __init__(self, tokenizer: object, *, knows_specials: bool = True):
         self._tokenizer = tokenizer
@@ -150,6 +163,8 @@ class Gigatoken:
     vocabularies in which merges of two make every token. `gigatoken-cachefix` is the distribution that bounds what is
     remembered; the other one, of the same name in Python, is not used.
     """
+
+    doubtful = ""
 
     def __init__(self, base: Sequence[bytes], scheme: str):
         from gigatoken.gigatoken_rs import BPETokenizer, set_max_cache_bytes
@@ -226,6 +241,8 @@ class Fastokens:
     those it gets as a tokenizer.json, in which a piece that is a token is that token.
     """
 
+    doubtful = _LONG_S
+
     def __init__(self, base: Sequence[bytes], pattern: str):
         import fastokens
 
@@ -258,7 +275,9 @@ class Fastokens:
 
 
 class Tiktoken:
-    """tiktoken, over tokens and their ids."""
+    """tiktoken, over tokens and their ids: the reference."""
+
+    doubtful = ""
 
     def __init__(self, name: str, base: Sequence[bytes], pattern: str):
         import tiktoken
@@ -281,7 +300,9 @@ class Tiktoken:
 
 
 class HuggingFace:
-    """HF tokenizers, over a tokenizer.json."""
+    """HF tokenizers, over a tokenizer.json: the reference for that."""
+
+    doubtful = ""
 
     def __init__(self, document: bytes):
         try:

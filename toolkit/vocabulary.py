@@ -42,9 +42,6 @@ from toolkit.engines import (
 from toolkit.errors import ContractError
 from toolkit.vocabulary_files import added_tokens, normalizer_of, read_ranks
 
-REFEREE_CHARACTERS = "\u017f"
-"""Characters on which the fast engines are known to differ from the referee; none of them is ASCII."""
-
 PROBES = (
     # Texts on which all engines must agree before any of them is used.
     "Hello, world!  It's 2026.\n\n\tdef f(x):\r\n    return x**2\n",
@@ -130,7 +127,7 @@ class Vocabulary:
     def _second_engine(self) -> Engine:
         engine = self._unproved_engine
         for text in PROBES:
-            if not any(c in text for c in REFEREE_CHARACTERS):
+            if not any(letter in text for letter in engine.doubtful):
                 expected, found = self.referee.encode(text), engine.encode(text)
                 if expected != found:
                     raise ContractError(
@@ -145,7 +142,7 @@ class Vocabulary:
         Raises:
             UnicodeEncodeError: `text` holds a lone surrogate.
         """
-        if any(c in text for c in REFEREE_CHARACTERS):
+        if any(letter in text for letter in self._engine.doubtful):
             return self.referee.encode(text)
         return self._engine.encode(text)
 
@@ -158,7 +155,8 @@ class Vocabulary:
         Raises:
             UnicodeEncodeError: a text holds a lone surrogate.
         """
-        odd = [i for i, text in enumerate(texts) if not text.isascii() and any(c in text for c in REFEREE_CHARACTERS)]
+        doubtful = self._engine.doubtful
+        odd = [i for i, text in enumerate(texts) if any(letter in text for letter in doubtful)] if doubtful else []
         if not odd:
             return self._engine.encode_packed(texts)
         judged = dict(zip(odd, self.referee.encode_packed([texts[i] for i in odd]), strict=True))
@@ -194,7 +192,8 @@ class Vocabulary:
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
         """Ids of all texts by the audit's engine: one flat array, and `len(texts) + 1` offsets."""
         ids, offsets = self._second_engine.encode_batch(texts)
-        judged = sorted({i for c in REFEREE_CHARACTERS for i, text in enumerate(texts) if c in text})
+        doubtful = self._second_engine.doubtful
+        judged = sorted({i for letter in doubtful for i, text in enumerate(texts) if letter in text})
         if not judged:
             return ids, offsets
         parts = np.split(ids, offsets[1:-1].astype(np.int64))
