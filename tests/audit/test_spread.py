@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import toolkit.audit.workers as cores_module
 from tests.conftest import ROOT
 from toolkit.audit.gather import gather
 from toolkit.audit.scratch import scratch_folder
@@ -207,6 +208,20 @@ def test_scratch_of_a_killed_audit_is_removed_and_that_of_a_living_one_is_not(tm
             assert one != other
         assert [path.name for path in dataset.folder.iterdir()] == [one.name]
     assert list(dataset.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [(None, 8), ("max 100000\n", 8), ("250000 100000\n", 3), ("50000 100000\n", 1), ("9900000 100000\n", 8), ("?", 8)],
+)
+def test_a_container_has_the_processors_of_its_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str | None, expected: int
+) -> None:
+    monkeypatch.setattr(cores_module.os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(cores_module, "_QUOTA", tmp_path / "cpu.max")
+    if quota is not None:
+        (tmp_path / "cpu.max").write_text(quota)
+    assert cores_module.cores() == expected
 
 
 def test_results_come_in_order_and_few_are_under_way() -> None:

@@ -117,3 +117,15 @@ def test_an_engine_of_ones_own_is_free_until_it_says_otherwise():
     assert own.most_usd(10, 10) == 0.0
     own.learn("", prompt_tokens=10, completion_tokens=10, cost_usd=0.1)
     assert own.most_usd(10, 10) == pytest.approx(0.2)
+
+
+def test_prices_of_names_that_a_server_invents_are_not_all_remembered():
+    prices = Prices()
+    prices.learn("Chutes", prompt_tokens=10, completion_tokens=100, cost_usd=0.01)
+    before = prices.most_usd(10, 100)
+    for number in range(5_000):
+        prices.learn(f"invented {number}", prompt_tokens=10, completion_tokens=100, cost_usd=0.001)
+    assert len(prices._observed) == 256
+    prices.learn("Chutes", prompt_tokens=10, completion_tokens=200, cost_usd=0.01)
+    assert before is not None
+    assert prices.most_usd(10, 100) < before

@@ -52,3 +52,15 @@ def test_without_its_slug_nobody_is_rested():
     rests.name_slugs({"Some Host": "somehost/fp8", "Other": "other"})
     assert fail(rests, "Some Host", 1)
     assert rests.routing(1.0).ignore == ("somehost",)
+
+
+def test_names_that_a_server_invents_are_not_all_remembered():
+    rests = Rests(Routing(only=("chutes", "novita")))
+    for number in range(5_000):
+        rests.answered(f"invented {number}")
+        rests.failed(f"made up {number}", now=0.0)
+    assert len(rests._records) == 256
+    for _ in range(5):
+        rested = rests.failed("Chutes", now=1.0)
+    assert rested
+    assert rests.resting(2.0) == ("chutes",)

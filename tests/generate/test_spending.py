@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from aiohttp import web
 
 from toolkit.config import DatasetSettings
 from toolkit.contract import Contract
+from toolkit.generate.books import counted_as
 from toolkit.generate.run import Surroundings, generate
 from toolkit.generate.summary import RunSummary
 from toolkit.store.journal import read_failures
@@ -258,3 +260,12 @@ def test_what_a_run_spends_is_in_its_status(dataset: Dataset, run: Run, scripted
         "cost_usd": 0.002, "in_flight": 0,
     }  # fmt: skip
     assert status["providers"] == {"Chutes": 2}
+
+
+def test_of_names_that_a_server_invents_some_are_counted_and_the_rest_together() -> None:
+    counts: Counter[str] = Counter()
+    for number in range(1_000):
+        counts[counted_as(f"name {number}", counts)] += 1
+        counts[counted_as("name 3", counts)] += 1
+    assert (len(counts), counts.total(), counts["name 3"]) == (257, 2_000, 1_001)
+    assert counts["(other names)"] == 1_000 - 256

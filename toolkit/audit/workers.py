@@ -6,16 +6,21 @@ one vocabulary. Where there is much to measure they give it to processes (`on_pr
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""What a container may use of all processors in a period, and the period."""
 
 _LOOK_S = 0.2
 """How often whoever waits looks up. Once polars is imported, a signal does not end a wait of the main thread: who waits
@@ -23,8 +28,12 @@ without end would obey an interrupt only when what it waits for is there."""
 
 
 def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Processors that this process may use, or as many as a container's share of them comes to."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError, ZeroDivisionError):  # no control group, or "max": no limit
+        microseconds, of_so_many = map(int, _QUOTA.read_text(encoding="ascii").split())
+        return max(1, min(allowed, math.ceil(microseconds / of_so_many)))
+    return allowed
 
 
 @contextmanager

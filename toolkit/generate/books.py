@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from toolkit.generate.budget import Budget
@@ -21,6 +22,7 @@ from toolkit.store.journal import LineWriter, spelled
 
 _NAME_LETTERS = 80
 _NAMES_REMEMBERED = 256
+_OTHERS = "(other names)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ class Books:
         summary.answered += 1
         summary.left -= 1
         summary.tokens += tokens
-        summary.providers[self._name_of(name)] += 1
+        summary.providers[counted_as(self._name_of(name), summary.providers)] += 1
 
     def _name_of(self, provider: str) -> str:
         """Who answered, as it is shown: one of a few names, almost always."""
@@ -160,6 +162,12 @@ class Books:
             resting=lane.rests.resting(now), providers=dict(summary.providers), failures=dict(summary.failures),
             stopped=self.halt.why, spent=self.halt.spent, host=host_name(), mark=mark_of(os.getpid()) or "",
         )  # fmt: skip
+
+
+def counted_as(name: str, counts: Mapping[str, int]) -> str:
+    """The name under which one more is counted: a server may invent another for each reply, and every status tells
+    all of them."""
+    return name if name in counts or len(counts) < _NAMES_REMEMBERED else _OTHERS
 
 
 def failure_about_ask(ask: Planned, reason: str, detail: str, *, final: bool, where: str, at: float) -> Failure:

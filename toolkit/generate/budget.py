@@ -62,6 +62,10 @@ class Budget:
         self.kept += came
 
 
+_PROVIDERS = 256
+"""Of so many at most prices are learned: a server may invent a name for each reply, and each request asks for all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
     """US dollars for one token of the prompt, and for one of the completion."""
@@ -102,7 +106,11 @@ class Prices:
             return
         if self.listed is not None and cost_usd <= 1.001 * self.listed.of(prompt_tokens or 0, completion_tokens):
             return
-        before = self._observed.get(provider, Price(math.inf, math.inf))
+        before = self._observed.get(provider)
+        if before is None:
+            if len(self._observed) >= _PROVIDERS:
+                return
+            before = Price(math.inf, math.inf)
         completion = min(before.completion, cost_usd / completion_tokens)
         prompt = min(before.prompt, completion, cost_usd / prompt_tokens if prompt_tokens else math.inf)
         self._observed[provider] = Price(prompt, completion)

@@ -18,6 +18,7 @@ _FEWEST_FAILURES = 5
 _WORST_SHARE = 0.5
 _FIRST_REST_S = 60.0
 _LONGEST_REST_S = 900.0
+_STRANGERS = 256
 
 
 @lru_cache(256)
@@ -51,7 +52,7 @@ class Rests:
 
     def answered(self, provider: str) -> None:
         """A provider gave an answer."""
-        record = self._records.setdefault(bare(provider), _Record())
+        record = self._record_of(bare(provider))
         record.outcomes.append(True)
         if sum(record.outcomes) == _LATELY:
             record.rest_s = _FIRST_REST_S
@@ -59,7 +60,7 @@ class Rests:
     def failed(self, provider: str, now: float) -> bool:
         """A provider failed; whether it is rested, so that its failures say nothing about the endpoint."""
         name = bare(provider)
-        record = self._records.setdefault(name, _Record())
+        record = self._record_of(name)
         record.outcomes.append(False)
         if now < record.until:
             return True
@@ -88,6 +89,15 @@ class Rests:
         from msgspec.structs import replace
 
         return replace(self._routing, ignore=(*(self._routing.ignore or ()), *rested))
+
+    def _record_of(self, name: str) -> _Record:
+        """The record of a provider; of names that nobody listed only some are kept, for a server may invent them."""
+        record = self._records.get(name)
+        if record is None:
+            record = _Record()
+            if name in self._slugs or len(self._records) < _STRANGERS:
+                self._records[name] = record
+        return record
 
     def _may_rest(self, name: str, now: float) -> bool:
         """Whether its slug is known, and somebody else is left who may answer."""
