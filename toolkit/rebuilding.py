@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -20,17 +20,21 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
+from toolkit.assembly import unpacked
 from toolkit.contract import Contract
 from toolkit.errors import StoreError
-from toolkit.records import Entry, Failure, IdsSource, Json, LiveShard, Origin, row_key_of, storable_text
+from toolkit.records import Entry, Failure, IdsSource, Json, LiveShard, Origin, Reply, row_key_of, storable_text
 from toolkit.rows import RowBuilder, rewrite_tool_ids
 from toolkit.sealing import seal_held
+from toolkit.store.arrays import Columns
 from toolkit.store.discards import refuse_unsealed, settle_discards
 from toolkit.store.files import sole_writer
 from toolkit.store.journal import LineWriter
 from toolkit.store.listing import replace_shards
-from toolkit.store.shard_writer import batches_of
+from toolkit.store.shard_writer import gathered
 from toolkit.store.shards import LiveShards, iter_shard, read_live
 from toolkit.store.workspace import Dataset
 from toolkit.wire import FORMS
@@ -120,7 +124,7 @@ def rebuild_rows(
             replace_shards(
                 dataset,
                 {shard.sha256 for shard in live.shards},
-                batches_of(chain.from_iterable(map(run.rows_of, live.shards))),
+                gathered(chain.from_iterable(map(run.rows_of, live.shards))),
                 contract=name,
                 keep_files=lambda: counts.failures > 0,
                 before_listing=lambda _: run.close(live.rows),
@@ -181,28 +185,35 @@ class _Rebuild:
     counts: RebuildCounts
     advance: Callable[[int], None]
 
-    def rows_of(self, shard: LiveShard) -> Iterator[dict[str, Any]]:
-        """New rows of one shard; what gives none is recorded."""
+    def rows_of(self, shard: LiveShard) -> Iterator[Columns]:
+        """New rows of one shard, some at a time; what gives none is recorded."""
         at = 0
         for batch in iter_shard(self.dataset, shard, _READ):
-            ids = batch["output_ids"]
+            answers: list[tuple[Entry, Reply]] = []
+            before: list[pa.Scalar[Any]] = []
             rows = batch.drop_columns(["output_ids"]).to_pylist()
-            for number, old in enumerate(rows):
-                made = self._row_of(old, where=f"{shard.path}: row {at + number}")
+            for number, (old, ids) in enumerate(zip(rows, batch["output_ids"], strict=True), at):
+                found = self._answer_of(old, where=f"{shard.path}: row {number}")
                 self.counts.rows_before += 1
-                if isinstance(made, Failure):
+                if isinstance(found, Failure):
                     # Not final: under this contract nobody has been asked yet.
-                    self.failures.write(replace(made, final=False))
+                    self.failures.write(replace(found, final=False))
                     self.counts.failures += 1
-                    self.counts.by_reason[made.reason] += 1
+                    self.counts.by_reason[found.reason] += 1
                     continue
-                before = ids[number].values
-                self.counts.rows += 1
-                self.counts.statuses[made["rebuild_status"]] += 1
-                self.counts.ids_changed += _differ(None if before is None else before.to_numpy(), made["output_ids"])
-                yield made
+                answers.append(found)
+                before.append(ids)
+            yield self._made(answers, before)
             at += batch.num_rows
             self.advance(batch.num_rows)
+
+    def _made(self, answers: Sequence[tuple[Entry, Reply]], before: Sequence[pa.Scalar[Any]]) -> Columns:
+        made = self.builder.build_all(answers)
+        self.counts.rows += len(answers)
+        self.counts.statuses.update(made["rebuild_status"])
+        for ids, now in zip(before, made["output_ids"], strict=True):
+            self.counts.ids_changed += _differ(None if ids.values is None else ids.values.to_numpy(), now)
+        return made
 
     def close(self, expected: int) -> None:
         """Last look before the shards change.
@@ -221,7 +232,7 @@ class _Rebuild:
             )
         self.failures.keep()
 
-    def _row_of(self, old: Mapping[str, Any], *, where: str) -> dict[str, Any] | Failure:
+    def _answer_of(self, old: Mapping[str, Any], *, where: str) -> tuple[Entry, Reply] | Failure:
         contract = self.builder.contract
         try:
             entry = entry_of(old, contract)
@@ -233,7 +244,7 @@ class _Rebuild:
             detail = f"expected mode as one of {', '.join(sorted(contract.modes))}, found {entry.mode!r:.80}"
             return replace(_unreadable(old, detail, where=where), reason="mode_unknown", row_key=entry.row_key)
         reply = self.builder.read(entry, where=where)
-        return reply if isinstance(reply, Failure) else self.builder.build(entry, reply)
+        return reply if isinstance(reply, Failure) else (entry, reply)
 
 
 def entry_of(row: Mapping[str, Any], contract: Contract) -> Entry:
@@ -308,7 +319,8 @@ def _unreadable(row: Mapping[str, Any], detail: str, *, where: str) -> Failure:
     )
 
 
-def _differ(before: Any, after: Any) -> bool:
+def _differ(before: npt.NDArray[np.int32] | None, after: bytes | Sequence[int] | None) -> bool:
     if before is None or after is None:
         return (before is None) != (after is None)
-    return not np.array_equal(before, np.asarray(after, dtype=np.int64))
+    now = unpacked(after) if isinstance(after, bytes) else np.asarray(after, dtype=np.int64)
+    return not np.array_equal(before, now)
