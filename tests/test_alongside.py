@@ -48,7 +48,7 @@ def builder(kimi: Contract, vocabulary: Vocabulary) -> RowBuilder:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are made one by one, and two of them are a shard."""
-    monkeypatch.setattr("toolkit.sealing._ANSWERS_AT_ONCE", 1)
+    monkeypatch.setattr("toolkit.sealing.ANSWERS_AT_ONCE", 1)
     monkeypatch.setattr(shard_writer, "ROWS_PER_SHARD", 2)
     monkeypatch.setattr(shard_writer, "ROWS_PER_BATCH", 1)
 

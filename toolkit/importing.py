@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import structs
 
@@ -22,13 +22,15 @@ from toolkit.prepared_files import files_of, is_table, table_lines
 from toolkit.prompt import prompt_tails
 from toolkit.records import Entry, Failure, Json, Origin, Prompt, Reply, storable_text
 from toolkit.rows import RowBuilder
-from toolkit.sealing import check_contract, conflict, slot_of
+from toolkit.sealing import ANSWERS_AT_ONCE, LETTERS_AT_ONCE, check_contract, conflict, slot_of
+from toolkit.store.arrays import Columns
 from toolkit.store.discards import settle_discards
 from toolkit.store.files import numbered_lines, open_regular, sole_writer, stands
 from toolkit.store.journal import write_failures
-from toolkit.store.listing import seal_rows
+from toolkit.store.listing import seal_batches
 from toolkit.store.live_rows import LiveRow, LiveRows, MadeWith, Slot, digest_of
 from toolkit.store.prompts import read_prompts
+from toolkit.store.shard_writer import gathered
 from toolkit.store.shards import read_live
 from toolkit.store.workspace import Dataset
 from toolkit.vocabulary import Vocabulary
@@ -145,14 +147,23 @@ def import_files(
             live=LiveRows(dataset),
             advance=advance,
         )
-        seal_rows(
+        seal_batches(
             dataset,
-            run.rows_of(files),
+            gathered(run.rows_of(files)),
             contract=contract.name,
             replaced=run.replaced,
             before_listing=run.write_failures,
         )
     return run.counts
+
+
+class _Answer(NamedTuple):
+    """An answer that gives a row, what its source was decided by, and whether no row gives way to it."""
+
+    entry: Entry
+    reply: Reply
+    decided_by: str
+    is_new: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,25 +180,32 @@ class _Import:
     replaced: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     failures: dict[Path, list[Failure]] = field(default_factory=dict)
 
-    def rows_of(self, files: list[Path]) -> Iterator[dict[str, Any]]:
-        """Rows of all lines; what gives none is counted and recorded.
+    def rows_of(self, files: list[Path]) -> Iterator[Columns]:
+        """Rows of all lines, some at a time; what gives none is counted and recorded.
 
         Raises:
             ConfigError: a file cannot be read.
             StoreError: there is no line in any of them.
             ShardError: a live shard cannot be read.
         """
+        answers: list[_Answer] = []
+        letters = 0
         for file in files:
             # A file that is named twice is still one file.
             failures = self.failures[_resolved(file)] = []
             for number, line in _lines_of(file):
                 self.counts.lines += 1
-                row = self._row_of(f"{printable_name(file)}: line {number}", line, failures)
+                answer = self._answer_of(f"{printable_name(file)}: line {number}", line, failures)
                 self.advance(1)
-                if row is not None:
-                    yield row
+                if answer is not None:
+                    answers.append(answer)
+                    letters += len(answer.entry.body)
+                if len(answers) >= ANSWERS_AT_ONCE or letters >= LETTERS_AT_ONCE:
+                    yield self._made(answers)
+                    answers, letters = [], 0
         if not self.counts.lines:
             raise _no_lines(files)
+        yield self._made(answers)
 
     def write_failures(self) -> None:
         """One file of failures for each imported file, replaced as a whole; gone where nothing fails any more.
@@ -201,7 +219,8 @@ class _Import:
             if failures or path.exists():
                 write_failures(path, failures)
 
-    def _row_of(self, where: str, content: bytes, failures: list[Failure]) -> dict[str, Any] | None:
+    def _answer_of(self, where: str, content: bytes, failures: list[Failure]) -> _Answer | None:
+        """The answer of a line; None where it is none, or there already."""
         try:
             line = self.reader.read(content)
         except LineError as error:
@@ -228,9 +247,13 @@ class _Import:
                 self._count_there(entry, there)
                 return None
             self.replaced[there.shard].add(there.position)
-        row = self.builder.build(entry, reply)
-        self._count_row(entry, row, decided_by, is_new=there is None)
-        return row
+        return _Answer(entry, reply, decided_by, there is None)
+
+    def _made(self, answers: Sequence[_Answer]) -> Columns:
+        rows = self.builder.build_all([(answer.entry, answer.reply) for answer in answers])
+        for number, answer in enumerate(answers):
+            self._count_row(answer, {name: column[number] for name, column in rows.items()})
+        return rows
 
     def _earlier(self, entry: Entry, where: str) -> tuple[LiveRow | None, bool, bytes, str]:
         """(the live row, whether no line before this one had the slot, digest and place of the slot's answer)."""
@@ -253,13 +276,13 @@ class _Import:
             return self.reader.options.replace and there.messages is None and bool(_differences(entry, there))
         return there.messages is None or (self.reader.options.replace and bool(_differences(entry, there)))
 
-    def _count_row(self, entry: Entry, row: dict[str, Any], decided_by: str, *, is_new: bool) -> None:
+    def _count_row(self, answer: _Answer, row: dict[str, Any]) -> None:
         counts = self.counts
-        counts.rows += is_new
-        counts.replaced += not is_new
+        counts.rows += answer.is_new
+        counts.replaced += not answer.is_new
         counts.statuses[row["rebuild_status"]] += 1
-        counts.sources[entry.source][decided_by] += 1
-        for name in entry.assumed:
+        counts.sources[answer.entry.source][answer.decided_by] += 1
+        for name in answer.entry.assumed:
             counts.assumed[name][str(row[name])] += 1
         if row["prompt_ids"] is None:
             why = next((note for note in row["notes"] if note.startswith("prompt_")), _UNKNOWN_PROMPT)

@@ -22,8 +22,8 @@ from toolkit.store.shard_writer import gathered
 from toolkit.store.shards import read_live
 from toolkit.store.workspace import Dataset
 
-_ANSWERS_AT_ONCE = 128
-_LETTERS_AT_ONCE = 4 << 20
+ANSWERS_AT_ONCE = 128
+LETTERS_AT_ONCE = 4 << 20
 """How many answers, and how much of them, are made rows together. A run's connections wait meanwhile, some 20 ms."""
 
 
@@ -92,7 +92,7 @@ class Alongside:
         self._answers.append((entry, reply))
         self._bodies.append(body)
         self._letters += len(entry.body)
-        if len(self._answers) >= _ANSWERS_AT_ONCE or self._letters >= _LETTERS_AT_ONCE:
+        if len(self._answers) >= ANSWERS_AT_ONCE or self._letters >= LETTERS_AT_ONCE:
             self._make_rows()
 
     def seal(self, journal: Path, size: int) -> int:
@@ -210,7 +210,7 @@ class _Sealing:
                 if reply is not None:
                     answers.append((entry, reply))
                     size += len(entry.body)
-                if len(answers) >= _ANSWERS_AT_ONCE or size >= _LETTERS_AT_ONCE:
+                if len(answers) >= ANSWERS_AT_ONCE or size >= LETTERS_AT_ONCE:
                     yield self.builder.build_all(answers)
                     answers, size = [], 0
         yield self.builder.build_all(answers)
