@@ -67,7 +67,7 @@ class Phase:
 
     def kernel(self, *, text_health: bool, on_threads: bool = False) -> dict[str, Any]:
         """Hashes, reading, the kernel and writing of facts; vocabularies are there, the processes that have them too,
-        and nothing is concluded."""
+        and nothing is concluded. A first run does not count."""
         shards = read_live(self.dataset).shards
         runs = []
         with nullcontext(None) if on_threads else unit_processes(self.contract, self.workers or cores()) as processes:

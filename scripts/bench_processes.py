@@ -1,4 +1,4 @@
-"""What this process takes together with those that it starts: processor seconds, and memory at its highest."""
+"""What this process takes together with those that it starts: processor seconds, and the most memory that was seen."""
 
 from __future__ import annotations
 

@@ -146,3 +146,23 @@ def test_hostile_prompts(messages: str | None, history: list[int] | None) -> Non
 def test_nothing_was_said() -> None:
     assert facts_of() == (None, None)
     assert facts_of(content="")[0] == said("", [])
+
+
+WORDS = ["It is Paris.", None, "", "今日は \U0001f600", "e\u0301\x00", None, "Rome."]
+CALL = json.dumps([ToolCall(id="functions.f:0", name="f", arguments='{"q": "é"}').as_json()])
+CALLS = [None, CALL, None, CALL, None, None, CALL]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize(("first", "rows"), [(0, 7), (1, 5), (3, 4), (4, 1), (7, 0)])
+def test_a_row_says_the_same_wherever_it_lies(first: int, rows: int, kind: pa.DataType) -> None:
+    """Parts of a table share its buffers, in which other rows come before and after."""
+    alone = [facts_of(content=content, tool_calls=calls)[0] for content, calls in zip(WORDS, CALLS, strict=True)]
+    assert [i for i, one in enumerate(alone) if one is None] == [5]
+    assert len({*alone}) == len(alone)
+    table = pa.table({"content": pa.array(WORDS, kind), "tool_calls": CALLS, "messages": pa.nulls(7, pa.string())})
+    part = table.slice(first, rows)
+    halves = pa.concat_tables([part.slice(0, rows // 2), part.slice(rows // 2)])
+    for found in (history_facts(part), history_facts(halves)):
+        assert found["said_hash"].to_pylist() == alone[first : first + rows]
+        assert found["history_hashes"].null_count == rows

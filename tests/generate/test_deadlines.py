@@ -96,6 +96,43 @@ def test_a_task_goes_on_after_it_was_late_and_can_still_be_cancelled(loop: Virtu
     assert loop.run_until_complete(go()) == [0]
 
 
+def test_what_ends_well_though_it_was_late_is_given_and_leaves_nothing_behind(loop: VirtualLoop):
+    """What is paid for is kept; and the task is not taken for one that somebody still wants to end."""
+
+    async def finishing() -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "whole"
+        return "in time"
+
+    async def go() -> tuple[str, int]:
+        task = asyncio.current_task()
+        assert task is not None
+        return await TimeLimit(10).bound(finishing()), task.cancelling()
+
+    assert loop.run_until_complete(go()) == ("whole", 0)
+
+
+@pytest.mark.parametrize("first", ["outside", "timer"])
+def test_whoever_is_cancelled_at_the_moment_of_being_late_is_cancelled(loop: VirtualLoop, first: str):
+    async def go() -> tuple[bool, int]:
+        limit = TimeLimit(10)
+        if first == "timer":
+            task = asyncio.ensure_future(limit.bound(taking(60)))
+            await asyncio.sleep(0)
+            loop.call_at(loop.time() + 10, task.cancel)
+        else:
+            began = loop.time()
+            loop.call_at(began + 10, lambda: task.cancel())
+            task = asyncio.ensure_future(limit.bound(taking(60)))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return task.cancelled(), task.cancelling()
+
+    assert loop.run_until_complete(go()) == (True, 1)
+
+
 def test_one_timer_serves_all(loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch):
     timers: list[float] = []
     call_at = loop.call_at

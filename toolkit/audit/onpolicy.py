@@ -48,8 +48,7 @@ def history_facts(rows: pa.Table) -> dict[str, pa.Array]:
     ]
     silent = np.flatnonzero(pc.and_(pc.is_null(content), pc.is_null(calls)).to_numpy(zero_copy_only=False))
     for row in silent.tolist():
-        if not signed[row]:
-            spoken[row] = None
+        spoken[row] = None
     messages = _whole(rows.column("messages"))
     history: list[list[int] | None] = [None] * len(messages)
     speaks = pc.fill_null(pc.match_substring(messages, '"assistant"'), False)

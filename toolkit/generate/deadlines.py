@@ -44,13 +44,19 @@ class TimeLimit:
             self._timer = self._loop.call_at(running.until, self._look)
         try:
             return await doing
-        except BaseException as error:
-            # Whoever else asked the task to end meanwhile means all of it, not only this.
-            if running.is_late and task.uncancel() <= running.cancelling and isinstance(error, asyncio.CancelledError):
+        except asyncio.CancelledError:
+            if self._end(running):
                 raise TimeoutError from None
             raise
         finally:
-            self._running.pop(running, None)
+            self._end(running)
+
+    def _end(self, running: _Running) -> bool:
+        """Take back what the timer asked of the task, however it went on; whether nobody else asked it: whoever else
+        did means all of the task, not only this."""
+        self._running.pop(running, None)
+        was_late, running.is_late = running.is_late, False
+        return was_late and running.task.uncancel() <= running.cancelling
 
     def _look(self) -> None:
         self._timer = None
