@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from msgspec import structs
 
 import toolkit.audit.gather as gathering
 import toolkit.audit.on_processes as processes_module
+from toolkit.audit import unit_worker
 from toolkit.audit.gather import gather
 from toolkit.audit.on_processes import ATTEMPTS, UnitProcesses, affordable, unit_processes
 from toolkit.audit.shard_facts import Unit, measure_unit, units_of
@@ -238,6 +242,144 @@ def test_a_process_that_is_never_ready(bench: Bench, monkeypatch: pytest.MonkeyP
         gathered(bench, made)
 
 
+def test_modules_that_lie_in_the_working_folder_are_not_taken(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json.py", "queue.py", "toolkit/__init__.py"):
+        path = tmp_path / "foreign" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("raise SystemExit(7)\n")
+    monkeypatch.chdir(tmp_path / "foreign")
+    with unit_processes(bench.contract, 1) as made:
+        assert made.submit(task_of(bench), units(bench)[0]).result(timeout=60).num_rows == 1
+
+
+BEGUN = """
+import os, sys, time
+sys.path.insert(0, {path!r})
+from toolkit.audit.on_processes import unit_processes
+from toolkit.contract import read_contract
+
+for fd in (0, 1, 2):
+    os.close(fd)
+with unit_processes(read_contract("kimi-k2.5"), 2) as made:
+    ends = time.monotonic() + 60
+    while len(made.pids()) < 2 and time.monotonic() < ends and made._ended is None:
+        time.sleep(0.02)
+    os._exit(len(made.pids()))
+"""
+
+
+def test_standard_streams_that_are_closed_are_not_mistaken_for_sockets() -> None:
+    code = BEGUN.format(path=str(Path(processes_module.__file__).parents[2]))
+    assert subprocess.run([sys.executable, "-I", "-c", code], check=False, timeout=120).returncode == 2
+
+
+def test_an_interrupt_that_reaches_them_ends_none_and_is_no_fault_of_a_shard(
+    shards: Bench, processes: UnitProcesses
+) -> None:
+    until(lambda: len(processes.pids()) == 2)
+    pids = processes.pids()
+    waiting = [processes.submit(task_of(shards), unit) for unit in units(shards) * 20]
+    for future in waiting:
+        for pid in pids:
+            os.kill(pid, signal.SIGINT)
+        assert future.result(timeout=60).num_rows > 0
+    assert processes.pids() == pids
+
+
+def test_who_dies_with_nothing_to_do_takes_no_unit_with_it(
+    bench: Bench, processes: UnitProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes_module, "ATTEMPTS", 2)
+    until(lambda: len(processes.pids()) == 2)
+    killed = processes.pids()
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not any(map(is_alive, killed)))
+    for _ in range(4):
+        assert processes.submit(task_of(bench), units(bench)[0]).result(timeout=60).num_rows == 1
+
+
+def test_one_that_is_killed_before_it_is_ready_again_is_replaced(bench: Bench, kimi: Contract) -> None:
+    with unit_processes(kimi, 1) as made:
+        until(lambda: len(made.pids()) == 1)
+        os.kill(made.pids()[0], signal.SIGKILL)
+        for _ in range(ATTEMPTS - 1):
+            waiting = made.submit(task_of(bench), units(bench)[0])
+            until(lambda: bool(children()) and not made.pids())
+            seen = children()
+            for pid in seen:
+                os.kill(pid, signal.SIGKILL)
+            until(lambda seen=seen: not seen & children())  # type: ignore[misc]
+        assert waiting.result(timeout=60).num_rows == 1
+
+
+def children() -> set[int]:
+    """Processes that this one began and that have not ended."""
+    lists = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+    return {int(pid) for pid in " ".join(lists).split() if is_alive(int(pid))}
+
+
+def test_what_cannot_be_read_ends_a_process_and_is_not_waited_for(bench: Bench, processes: UnitProcesses) -> None:
+    unreadable: Any = replace(units(bench)[0], groups=_Unreadable())
+    with pytest.raises(ShardError, match="the process that was at it died"):
+        processes.submit(task_of(bench), unreadable).result(timeout=60)
+
+
+class _Unreadable:
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def test_what_nobody_thought_of_here_ends_all_and_nobody_waits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def recv() -> object:
+        raise MemoryError
+
+    with unit_processes(bench.contract, 2) as made:
+        until(lambda: len(made.pids()) == 2)
+        for process in made._running:
+            monkeypatch.setattr(process.connection, "recv", recv)
+        waiting = [made.submit(task_of(bench), units(bench)[0]) for _ in range(9)]
+        for future in waiting:
+            with pytest.raises(StoreError, match=r"processes that measure: MemoryError"):
+                future.result(timeout=60)
+
+
+def test_a_future_that_is_given_up_while_it_fails(bench: Bench) -> None:
+    class GivenUpMeanwhile(Future[pa.Table]):
+        def done(self) -> bool:
+            was = super().done()
+            self.cancel()
+            return was
+
+    job = processes_module._Job(task_of(bench), units(bench)[0], GivenUpMeanwhile())
+    job.fail(StoreError("interrupted"))
+    assert job.facts.cancelled()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(5, "Input/output error"), StoreError("no")])
+def test_why_a_process_cannot_begin_is_told_on_every_socket(
+    kimi: Contract, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fork() -> int:
+        raise error
+
+    monkeypatch.setattr(unit_worker.os, "fork", fork)
+    monkeypatch.setattr(unit_worker.gc, "freeze", lambda: None)
+    monkeypatch.setattr(unit_worker.signal, "signal", lambda *_: None)
+    pairs = [Pipe() for _ in range(3)]
+    pairs[0][0].send(kimi)
+    unit_worker._serve([theirs for _, theirs in pairs])
+    for ours, theirs in pairs:
+        said = ours.recv()
+        assert isinstance(said, StoreError)
+        assert str(error) in str(said)
+        assert type(error).__name__ in f"{said} StoreError"
+        ours.close()
+        theirs.close()
+
+
 # --- nothing stays behind ---------------------------------------------------------------------------
 
 
@@ -292,6 +434,81 @@ def test_they_end_with_the_process_that_began_them() -> None:
         finally:
             parent.kill()
     until(lambda: not any(map(is_alive, pids)), 10)
+
+
+def test_one_that_was_stopped_is_ended_too(kimi: Contract) -> None:
+    with unit_processes(kimi, 3) as made:
+        until(lambda: len(made.pids()) == 3)
+        pids = made.pids()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+    until(lambda: not any(map(is_alive, pids)), 10)
+
+
+def test_one_that_died_is_no_zombie(kimi: Contract) -> None:
+    with unit_processes(kimi, 3) as made:
+        until(lambda: len(made.pids()) == 3)
+        killed = made.pids()[1:]
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in killed), 10)
+
+
+@pytest.mark.parametrize("at", range(1, 8))
+def test_nothing_is_left_of_processes_that_could_not_be_started(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    held, calls = held_here(), iter(range(1, 100))
+
+    def scarce(real: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            if next(calls) == at:
+                raise OSError(24, "Too many open files")
+            return real(*arguments, **named)
+
+        return call
+
+    monkeypatch.setattr(processes_module.socket, "socketpair", scarce(processes_module.socket.socketpair))
+    monkeypatch.setattr(processes_module.os, "dup", scarce(os.dup))
+    monkeypatch.setattr(processes_module.subprocess, "Popen", scarce(subprocess.Popen))
+    with (
+        pytest.raises(StoreError, match=r"cannot be started: Too many open files; --workers 1 needs none"),
+        unit_processes(bench.contract, 3),
+    ):
+        raise AssertionError
+    assert held_here() == held
+
+
+def test_nothing_is_left_where_threads_cannot_be_started(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, real, calls = held_here(), threading.Thread.start, iter(range(100))
+
+    def start(thread: threading.Thread) -> None:
+        if next(calls) == 1:
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(StoreError, match=r"can't start new thread; --workers 1"), unit_processes(bench.contract, 3):
+        raise AssertionError
+    assert held_here() == held
+
+
+def test_many_audits_leave_nothing_here(bench: Bench, kimi: Contract) -> None:
+    held = held_here()
+    for number in range(4):
+        with unit_processes(kimi, 2) as made:
+            if number % 2:
+                made.submit(task_of(bench), units(bench)[0]).result(timeout=60)
+            made.close()
+    assert held_here() == held
+
+
+def held_here() -> tuple[set[str], int, set[int]]:
+    """Open sockets, how many threads, and children of this process, zombies too."""
+    files = {str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()}
+    lists = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+    sockets = {name for name in files if "socket:" in name}
+    return sockets, threading.active_count(), {int(pid) for pid in " ".join(lists).split()}
 
 
 def test_facts_come_as_a_table(bench: Bench, processes: UnitProcesses) -> None:
