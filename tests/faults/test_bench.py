@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from dataclasses import replace
 
 import pytest
 
@@ -22,12 +23,24 @@ FIXED_SEED = 7
 def test_every_fault_that_leaves_a_trace_is_found_for_the_right_reason(
     vocabulary: Vocabulary, seed: int | None
 ) -> None:
-    seed = secrets.randbits(32) if seed is None else seed
-    again = f"PYTHONPATH=. python scripts/bench_faults.py --rows {ROWS} --seed {seed}"
-    print(f"seed {seed}; repeat with: {again}")
-    report = Bench(ROWS, seed, vocabulary).run()
-    assert not report.failures, "\n".join([*report.failures, f"repeat with: {again}"])
+    report = played(secrets.randbits(32) if seed is None else seed, vocabulary)
+    if (
+        seed is None
+        and report.accused
+        and report.failures == replace(report, outcomes=(), alarms=(), unknown=()).failures
+    ):
+        # Providers are warned of from four standard errors on, which chance alone passes once in some thousands of
+        # draws. What a second draw says too, and anything else that was wrong in the first, is no chance.
+        print(f"drawn again, for chance may have it: {report.accused}")
+        report = played(secrets.randbits(32), vocabulary)
+    assert not report.failures, "\n".join(report.failures)
     assert [o.kind.name for o in report.outcomes if o.injected == 0] == []
+
+
+def played(seed: int, vocabulary: Vocabulary) -> Report:
+    """One run, which says how to repeat it."""
+    print(f"repeat with: PYTHONPATH=. python scripts/bench_faults.py --rows {ROWS} --seed {seed}")
+    return Bench(ROWS, seed, vocabulary).run()
 
 
 @pytest.mark.slow
