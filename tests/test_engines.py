@@ -105,6 +105,14 @@ def test_gigatoken_doubts_nothing_else(vocabulary: Vocabulary, text: str) -> Non
     assert not vocabulary._engine.doubts(text)
 
 
+def test_a_referee_that_was_forgotten_is_made_again(vocabulary: Vocabulary) -> None:
+    expected = vocabulary.referee.encode("A'\u017fst")
+    vocabulary.forget_referee()
+    assert "referee" not in vars(vocabulary)
+    vocabulary.forget_referee()
+    assert vocabulary.referee.encode("A'\u017fst") == expected
+
+
 def packed(ids: list[int]) -> bytes:
     return np.asarray(ids, dtype=np.uint32).tobytes()
 

@@ -442,7 +442,9 @@ def test_one_that_was_stopped_is_ended_too(kimi: Contract) -> None:
         pids = made.pids()
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
+        assert all(map(is_alive, pids))
     until(lambda: not any(map(is_alive, pids)), 10)
+    assert made.pids() == []
 
 
 def test_one_that_died_is_no_zombie(kimi: Contract) -> None:
@@ -452,6 +454,8 @@ def test_one_that_died_is_no_zombie(kimi: Contract) -> None:
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in killed), 10)
+        until(lambda: len(made.pids()) == 3 and not set(killed) & set(made.pids()))
+        assert not any(map(is_alive, killed))
 
 
 @pytest.mark.parametrize("at", range(1, 8))
