@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import platform
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -195,6 +198,36 @@ def test_tokens_that_no_merge_makes_are_not_taken(capfd: pytest.CaptureFixture[s
     base = [bytes([byte]) for byte in range(256)] + [b"abc"]
     assert Gigatoken.of_pattern(base, splintr.KIMI_PATTERN) is None
     capfd.readouterr()  # the panic speaks
+
+
+_NO_FILE = """
+import resource, sys, tempfile
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+def refused(*_, **__): raise OSError("no folder for temporary files")
+tempfile.NamedTemporaryFile = refused
+from toolkit.engines import Fastokens, Gigatoken, filled
+base = [bytes([byte]) for byte in range(256)] + [b"ab"]
+assert Gigatoken.of_pattern(base, sys.argv[1]) is None
+print(Fastokens(base, sys.argv[1]).encode("abba ab"))
+"""
+
+
+def test_engines_need_no_disk(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
+    assert Gigatoken.of_pattern(vocabulary.base, splintr.KIMI_PATTERN) is not None
+    assert Fastokens(vocabulary.base, splintr.KIMI_PATTERN).encode("abba") == vocabulary.referee.encode("abba")
+
+
+def test_where_no_file_may_be_written_other_ways_stand_in() -> None:
+    # The limit holds for files in memory too. Ids: bytes as they are, and "ab" merged.
+    done = subprocess.run(
+        [sys.executable, "-c", _NO_FILE, splintr.KIMI_PATTERN], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [256, 98, 97, 32, 256]
 
 
 class _Other(ModuleType):

@@ -6,6 +6,8 @@ Each is imported where it is made: a vocabulary that needs two of them does not 
 from __future__ import annotations
 
 import base64
+import os
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -202,14 +204,14 @@ class Gigatoken:
 
     @classmethod
     def of_pattern(cls, base: Sequence[bytes], pattern: str) -> Gigatoken | None:
-        """The engine for this pattern; None where it has no scheme for it, cannot use the tokens, or the package is not
-        installed."""
+        """The engine for this pattern; None where it has no scheme for it, cannot use the tokens or be given them as a
+        file, or the package is not installed."""
         scheme = _schemes().get(pattern)
         if scheme is None:
             return None
         try:
             return cls(base, scheme)
-        except (ImportError, ValueError):
+        except (ImportError, ValueError, OSError):
             return None
         except BaseException as error:
             # A token that no merge of two makes is a panic, whose class can be had by its name alone.
@@ -260,7 +262,18 @@ def _schemes() -> dict[str, str]:
 
 @contextmanager
 def _rank_file(ranks: bytes) -> Iterator[Path]:
-    """Rank lines as a file, for engines that read nothing else."""
+    """Rank lines as a file, for engines that read nothing else: in memory where the system has such files, so that a
+    full disk stops no engine.
+
+    Raises:
+        OSError: it cannot be written, as where a process may write no file of that size.
+    """
+    if sys.platform == "linux":
+        with os.fdopen(os.memfd_create("ranks.tiktoken"), "wb") as file:
+            file.write(ranks)
+            file.flush()
+            yield Path(f"/proc/self/fd/{file.fileno()}")
+        return
     with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:
         file.write(ranks)
         file.flush()
@@ -279,7 +292,7 @@ class Fastokens:
 
         try:
             self._tokenizer = self._from_ranks(rank_lines(filled(base)), pattern)
-        except ValueError:
+        except (ValueError, OSError):
             self._tokenizer = fastokens.Tokenizer.from_json_str(tokenizer_json(base, pattern).decode())
 
     @staticmethod
