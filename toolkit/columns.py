@@ -308,8 +308,7 @@ FACT_COLUMNS: tuple[Column, ...] = (
     *MEASURED_COLUMNS,
 )
 
-_NO_OTHERS = "no other rows of this mode"
-_TOO_FEW = f"fewer than 20 rows, or {_NO_OTHERS}"
+_TOO_FEW = "fewer than 20 prompts, or all others answered fewer"
 
 PROVIDER_COLUMNS: tuple[Column, ...] = (
     Column("name", pa.string(), "", "source, or source/provider"),
@@ -327,7 +326,12 @@ PROVIDER_COLUMNS: tuple[Column, ...] = (
     Column("finish_rows", pa.int64(), "", "rows with a finish reason"),
     Column("length_share", pa.float64(), "no finish reasons", "of these, finish reason length"),
     Column("length_gap", pa.float64(), _TOO_FEW, "length_share − that of all others"),
-    Column("length_z", pa.float64(), _TOO_FEW, "standard errors of that gap, by the pooled share; never negative"),
+    Column(
+        "length_z",
+        pa.float64(),
+        _TOO_FEW,
+        "standard errors of that gap, by the pooled share and the design effect; never negative",
+    ),
     Column("tool_calls_share", pa.float64(), "no finish reasons", "of these, finish reason tool_calls"),
     Column("tool_calls_gap", pa.float64(), _TOO_FEW, "tool_calls_share − that of all others"),
     Column("tool_calls_z", pa.float64(), _TOO_FEW, "standard errors of that gap"),
@@ -338,7 +342,9 @@ PROVIDER_COLUMNS: tuple[Column, ...] = (
     Column(
         "ks_distance", pa.float64(), _TOO_FEW, "Kolmogorov–Smirnov distance of the lengths from all others', 0 to 1"
     ),
-    Column("ks_p", pa.float64(), _TOO_FEW, "how likely that is by chance, by the asymptotic series"),
+    Column(
+        "ks_p", pa.float64(), _TOO_FEW, "how likely that is by chance, by the asymptotic series and the design effect"
+    ),
     Column("empty_reasoning_share", pa.float64(), "the mode does not think", "rows without reasoning"),
     Column("empty_answer_share", pa.float64(), "", "rows that were not cut and have neither content nor a call"),
     Column("marker_rows", pa.int64(), "", "rows with special tokens spelled in their text"),

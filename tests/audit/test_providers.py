@@ -82,6 +82,36 @@ def test_a_few_rows_are_listed_and_not_compared(kimi: Contract) -> None:
     assert some(line, "rows", "length_share", "length_gap", "length_z", "ks_distance") == (19, 1.0, None, None, None)
 
 
+def of_prompts(prompts: int, samples: int, **facts: Any) -> list[dict[str, Any]]:
+    """Rows of a provider of that many prompts, each answered so many times; of 3 in 10 all answers are cut."""
+    provider = facts.get("provider", "Chutes")
+    return [
+        fact(sample_id=f"{provider}-{prompt}", sample_index=sample, **(CUT if prompt % 10 < 3 else {}) | facts)
+        for prompt in range(prompts)
+        for sample in range(samples)
+    ]
+
+
+@pytest.mark.parametrize(("own", "others", "compared"), [(20, 20, True), (19, 20, False), (20, 19, False)])
+def test_rows_of_a_few_prompts_are_listed_and_not_compared(
+    kimi: Contract, own: int, others: int, *, compared: bool
+) -> None:
+    rows = [*of_prompts(own, 30), *of_prompts(others, 30, provider="Parasail", n_ids=80, completion_tokens=80)]
+    line = lines_of(kimi, rows)["openrouter/Chutes"]
+    names = ("length_gap", "length_z", "tool_calls_z", "ks_distance", "ks_p", "median_ratio")
+    assert {name: line[name] is not None for name in names} == dict.fromkeys(names, compared)
+    assert line["rows"] == 30 * own
+
+
+def test_samples_of_one_prompt_count_for_what_they_say_together(kimi: Contract) -> None:
+    whole = [fact(provider="Parasail", sample_id=f"q{i}", sample_index=0) for i in range(4_000)]
+    once, often = (lines_of(kimi, [*of_prompts(100, samples), *whole])["openrouter/Chutes"] for samples in (1, 16))
+    assert once["length_share"] == often["length_share"] == 0.3
+    # 16 answers to each of 100 prompts, all alike, are 100 answers; pooled with others they weigh as what they are.
+    naive = lines_of(kimi, [*numbered(of_prompts(100, 16)), *whole])["openrouter/Chutes"]["length_z"]
+    assert naive / often["length_z"] == pytest.approx(4, rel=0.01)
+
+
 def test_alone_in_its_mode_nothing_is_compared(kimi: Contract) -> None:
     line = lines_of(kimi, numbered([fact()] * 400))["openrouter/Chutes"]
     assert some(line, "length_gap", "ks_distance", "median_ratio", "other_rows", "share") == (None, None, None, 0, 1.0)
@@ -231,6 +261,11 @@ def test_every_expectation_of_the_suite_is_made_to_fail(suite: Suite) -> None:
         if unjudged is not None:
             assert name not in failing(suite, unjudged)
     assert {"lines_bounded", *BAD} == {expectation.id for expectation in suite.expectations}
+
+
+def test_a_median_is_judged_where_chance_is_ruled_out(suite: Suite) -> None:
+    assert list(failing(suite, {"median_ratio": 1.3})) == ["median_alike"]
+    assert failing(suite, {"median_ratio": 1.3, "ks_p": 0.001}) == {}
 
 
 def test_a_failing_line_is_named_with_its_value(suite: Suite) -> None:

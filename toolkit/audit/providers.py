@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from toolkit.audit.clusters import Clusters, Share, clusters
 from toolkit.audit.conventions import wilson_interval
 from toolkit.audit.fact_files import Frame, collected
 from toolkit.audit.repeats import shared, weighted_median
@@ -25,8 +26,8 @@ from toolkit.contract import Contract
 from toolkit.findings import Finding, ProviderFacts
 from toolkit.records import Evidence, IdsSource, Json, RebuildStatus
 
-MIN_ROWS = 20
-"""A provider with fewer rows is listed and not compared."""
+MIN_PROMPTS = 20
+"""A line is listed and not compared where it, or all others together, answered fewer prompts than this."""
 
 MAX_COMPARED = 200
 """Lines, the largest first, that are compared with all others; a server can invent any number of names."""
@@ -53,14 +54,38 @@ def provider_table(judged: Frame, contract: Contract, drift: Sequence[Finding]) 
     counted = collected(rows.group_by(_LINE).agg(e.alias(name) for name, e in _COUNTED.items()))
     sizes = collected(rows.drop_nulls("_size").group_by(*_LINE, "_size").len())
     costs = _costs(rows)
+    by_mode = {
+        mode: _Sizes.of(sizes.filter(pl.col("mode") == mode)) for mode in counted["mode"].unique(maintain_order=True)
+    }
+    medians = {mode: found.median(found.counts) for mode, found in by_mode.items() if len(found.values)}
+    shared_prompts = _clusters(rows, medians)
     lines: list[dict[str, Json]] = []
-    for (mode,), part in counted.partition_by("mode", as_dict=True).items():
-        lines += _lines_of_mode(part, sizes.filter(pl.col("mode") == mode), costs)
+    for (mode,), part in counted.partition_by("mode", as_dict=True, maintain_order=True).items():
+        lines += _lines_of_mode(part, by_mode[str(mode)], costs, shared_prompts)
     lines.sort(key=lambda line: (-line["rows"], line["name"], line["mode"]))
     for line in lines:
         line["convention_changes"] = changes[line["source"], line["provider"]]
         line |= triggers.get((line["source"], line["provider"], line["mode"]), _NO_TRIGGER)
     return pa.Table.from_pylist(lines, schema=PROVIDERS_SCHEMA)
+
+
+_SHARES = {
+    "length": Share("_finished", "_length"),
+    "tool_calls": Share("_finished", "_tool"),
+    "longer": Share("_measured", "_longer"),
+}
+"""What is compared; of lengths, how many are above the median of their mode."""
+
+
+def _clusters(rows: pl.LazyFrame, medians: Mapping[str, float]) -> Clusters:
+    """How the shares of all lines cluster by prompt. A conversation is one prompt: its turns resemble each other."""
+    median = pl.col("mode").replace_strict(medians, default=None, return_dtype=pl.Float64)
+    flags = rows.select(
+        *_LINE, "sample_id", "_finished", "_length", "_tool",
+        pl.col("_size").is_not_null().alias("_measured"),
+        (pl.col("_size") > median).fill_null(False).alias("_longer"),
+    )  # fmt: skip
+    return clusters(flags, _LINE, ["sample_id", "mode"], _SHARES)
 
 
 def provider_facts(table: pa.Table, limit: int) -> tuple[ProviderFacts, ...]:
@@ -133,16 +158,17 @@ _COUNTED = {
 
 
 def _lines_of_mode(
-    counted: pl.DataFrame, sizes: pl.DataFrame, costs: Mapping[tuple[object, ...], float]
+    counted: pl.DataFrame, sizes: _Sizes, costs: Mapping[tuple[object, ...], float], prompts: Clusters
 ) -> Iterator[dict[str, Json]]:
     """One line for each (source, provider) of one mode, from what was counted of each, and the sizes of its answers."""
     totals = {name: int(counted[name].sum()) for name in ("rows", "finish_rows", "measured_rows", "_lengths", "_tools")}
     largest = sorted(counted["rows"].to_list(), reverse=True)[:MAX_COMPARED]
-    whole = _Sizes.of(sizes)
     for line in counted.iter_rows(named=True):
-        compared = line["rows"] >= max(MIN_ROWS, largest[-1])
+        key = tuple(line[name] for name in _LINE)
+        compared = min(prompts.prompts(key)) >= MIN_PROMPTS and line["rows"] >= largest[-1]
+        effects = {name: prompts.design_effect(key, name) if compared else None for name in _SHARES}
         made = dict(line)
-        made |= _finish(line, totals, compared) | _lengths(line, totals, whole, compared)
+        made |= _finish(line, totals, effects) | _lengths(line, totals, sizes, effects["longer"])
         lower, upper = wilson_interval(line["schema_ok_rows"], line["tool_rows"])
         made |= {
             "name": line["source"] if line["provider"] is None else f"{line['source']}/{line['provider']}",
@@ -150,7 +176,7 @@ def _lines_of_mode(
             "schema_lower": lower if line["tool_rows"] else None,
             "schema_upper": upper if line["tool_rows"] else None,
             "usage_drift_share": _over(line["_off"], line["usage_rows"]),
-            "cost_per_million_usd": costs.get(tuple(line[name] for name in _LINE)),
+            "cost_per_million_usd": costs.get(key),
         }
         yield {name: value for name, value in made.items() if name in _NAMES}
 
@@ -158,19 +184,20 @@ def _lines_of_mode(
 _NAMES = frozenset(column.name for column in PROVIDER_COLUMNS)
 
 
-def _finish(line: Mapping[str, Json], totals: Mapping[str, int], compared: bool) -> dict[str, Json]:
-    """Shares of finish reasons, and how far they lie from all others'."""
+def _finish(
+    line: Mapping[str, Json], totals: Mapping[str, int], effects: Mapping[str, float | None]
+) -> dict[str, Json]:
+    """Shares of finish reasons, and how far they lie from all others'; without an effect they are not compared."""
     found: dict[str, Json] = {}
     mine, others = line["finish_rows"], totals["finish_rows"] - line["finish_rows"]
     for name, hits in (("length", "_lengths"), ("tool_calls", "_tools")):
         other_hits = totals[hits] - line[hits]
         share, other_share = _over(line[hits], mine), _over(other_hits, others)
-        both = compared and share is not None and other_share is not None
-        found |= {
-            f"{name}_share": share,
-            f"{name}_gap": share - other_share if both and share is not None and other_share is not None else None,
-            f"{name}_z": pooled_z(line[hits], mine, other_hits, others) if both else None,
-        }
+        found |= {f"{name}_share": share, f"{name}_gap": None, f"{name}_z": None}
+        effect = effects[name]
+        if effect is not None and share is not None and other_share is not None:
+            found[f"{name}_gap"] = share - other_share
+            found[f"{name}_z"] = pooled_z(line[hits], mine, other_hits, others, effect)
     return found
 
 
@@ -199,10 +226,12 @@ class _Sizes:
         return weighted_median(self.values[some], counts[some])
 
 
-def _lengths(line: Mapping[str, Json], totals: Mapping[str, int], sizes: _Sizes, compared: bool) -> dict[str, Json]:
-    """How the lengths of one line are distributed beside all others'."""
+def _lengths(
+    line: Mapping[str, Json], totals: Mapping[str, int], sizes: _Sizes, effect: float | None
+) -> dict[str, Json]:
+    """How the lengths of one line are distributed beside all others'; without an effect they are not compared."""
     found: dict[str, Json] = {"other_rows": totals["measured_rows"] - line["measured_rows"]}
-    if not compared or line["measured_rows"] < MIN_ROWS or found["other_rows"] < MIN_ROWS:
+    if effect is None or line["measured_rows"] < MIN_PROMPTS or found["other_rows"] < MIN_PROMPTS:
         return found | dict.fromkeys(("median_ratio", "ks_distance", "ks_p"))
     mine = sizes.own[line["source"], line["provider"]]
     others = sizes.counts - mine
@@ -211,7 +240,7 @@ def _lengths(line: Mapping[str, Json], totals: Mapping[str, int], sizes: _Sizes,
     return found | {
         "median_ratio": sizes.median(mine) / other_median if other_median else None,
         "ks_distance": distance,
-        "ks_p": ks_p(distance, int(mine.sum()), int(others.sum())),
+        "ks_p": ks_p(distance, int(mine.sum()), int(others.sum()), effect),
     }
 
 

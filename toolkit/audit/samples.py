@@ -16,16 +16,16 @@ Counts = npt.NDArray[np.int64]
 _PLACES_AT_ONCE = 1 << 20
 
 
-def pooled_z(hits: int, trials: int, other_hits: int, other_trials: int) -> float | None:
+def pooled_z(hits: int, trials: int, other_hits: int, other_trials: int, effect: float = 1.0) -> float | None:
     """How many standard errors two shares lie apart, by the pooled share; None where either has no trials.
 
-    z = |p₁ − p₂| / √(p (1 − p) (1/n₁ + 1/n₂)), with p the share of both together: the textbook test of two
-    proportions. 0 where both shares are 0, or both 1.
+    z = |p₁ − p₂| / √(d p (1 − p) (1/n₁ + 1/n₂)), with p the share of both together: the textbook test of two
+    proportions. d is the design effect, 1 where all trials are independent. 0 where both shares are 0, or both 1.
     """
     if trials == 0 or other_trials == 0:
         return None
     pooled = (hits + other_hits) / (trials + other_trials)
-    spread = math.sqrt(pooled * (1 - pooled) * (1 / trials + 1 / other_trials))
+    spread = math.sqrt(effect * pooled * (1 - pooled) * (1 / trials + 1 / other_trials))
     return 0.0 if spread == 0 else abs(hits / trials - other_hits / other_trials) / spread
 
 
@@ -41,14 +41,15 @@ def ks_distance(one: Counts, other: Counts) -> float:
     return float(np.max(np.abs(mine - theirs)))
 
 
-def ks_p(distance: float, count: int, other_count: int) -> float:
-    """How likely two samples of one distribution lie at least so far apart.
+def ks_p(distance: float, count: int, other_count: int, effect: float = 1.0) -> float:
+    """How likely two samples of one distribution lie at least so far apart. Each counts for as many values as it has,
+    divided by the design effect.
 
     The asymptotic series Q(λ) = 2 Σ (−1)^(j−1) exp(−2 j² λ²) of Kolmogorov and Smirnov with Stephens' correction for
     finite samples, λ = (√n + 0.12 + 0.11/√n) D, n = n₁ n₂ / (n₁ + n₂) (M. A. Stephens, J. R. Stat. Soc. B 32, 1970).
     Ties, which counts of ids have, make the true value smaller: this errs on the side of "alike".
     """
-    root = math.sqrt(count * other_count / (count + other_count))
+    root = math.sqrt(count * other_count / (count + other_count) / effect)
     scaled = (root + 0.12 + 0.11 / root) * distance
     if scaled < 0.2:
         return 1.0
