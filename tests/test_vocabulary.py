@@ -231,7 +231,7 @@ def test_tables_of_special_ids_that_do_not_fit(
     source = write_folder(tmp_path, rank_lines, table)
     with pytest.raises(ContractError, match=f"^contract kimi-k2.5: vocabulary folder:.*: {says}"):
         load_vocabulary(kimi, source)
-    assert any(not line.holds for line in proof_of(kimi, source))
+    assert any(not line.holds for line in proof_of(kimi, source).lines)
 
 
 def test_ids_shifted_as_transformers_5_4_did_are_refused(
@@ -243,7 +243,7 @@ def test_ids_shifted_as_transformers_5_4_did_are_refused(
     source = write_folder(tmp_path, rank_lines, shifted)
     with pytest.raises(ContractError, match="expected 163590, found 163589"):
         load_vocabulary(kimi, source)
-    wrong = {line.what: (line.expected, line.found) for line in proof_of(kimi, source) if not line.holds}
+    wrong = {line.what: (line.expected, line.found) for line in proof_of(kimi, source).lines if not line.holds}
     assert wrong["id of </think> in the vocabulary's own table"] == ("163607", "163604")
 
 

@@ -12,9 +12,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import version
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 import numpy as np
@@ -27,7 +28,13 @@ Offsets = npt.NDArray[np.uint64]
 
 
 class Engine(Protocol):
-    """An encoder that never turns text which spells a special token into that token."""
+    """An encoder that never turns text which spells a special token into that token.
+
+    Attributes:
+        distribution: The installed package that it is.
+    """
+
+    distribution: ClassVar[str]
 
     def doubts(self, text: str) -> bool:
         """Whether its ids of this text may be others than the referee's."""
@@ -45,6 +52,11 @@ class Engine(Protocol):
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
         """Ids of all texts in one array, and `len(texts) + 1` offsets into it."""
         ...
+
+
+def named(engine: Engine) -> str:
+    """The package of an engine with its version."""
+    return f"{engine.distribution} {version(engine.distribution)}"
 
 
 def rank_lines(base: Sequence[bytes]) -> bytes:
@@ -145,6 +157,8 @@ def _has_newer(text: str) -> bool:
 class Splintr:
     """splintr-rs, over rank lines or a tokenizer.json."""
 
+    distribution: ClassVar[str] = "splintr-rs"
+
     def __init__(self, tokenizer: object, *, knows_specials: bool = True):
         self._tokenizer = tokenizer
         self._knows_specials = knows_specials
@@ -193,6 +207,8 @@ class Gigatoken:
     vocabularies in which merges of two make every token. `gigatoken-cachefix` is the distribution that bounds what is
     remembered; the other one, of the same name in Python, is not used.
     """
+
+    distribution: ClassVar[str] = "gigatoken-cachefix"
 
     def __init__(self, base: Sequence[bytes], scheme: str):
         from gigatoken.gigatoken_rs import BPETokenizer, set_max_cache_bytes
@@ -287,6 +303,8 @@ class Fastokens:
     those it gets as a tokenizer.json, in which a piece that is a token is that token.
     """
 
+    distribution: ClassVar[str] = "fastokens"
+
     def __init__(self, base: Sequence[bytes], pattern: str):
         import fastokens
 
@@ -325,6 +343,8 @@ class Fastokens:
 class Tiktoken:
     """tiktoken, over tokens and their ids: the reference."""
 
+    distribution: ClassVar[str] = "tiktoken"
+
     def __init__(self, name: str, base: Sequence[bytes], pattern: str):
         import tiktoken
 
@@ -351,6 +371,8 @@ class Tiktoken:
 
 class HuggingFace:
     """HF tokenizers, over a tokenizer.json: the reference for that."""
+
+    distribution: ClassVar[str] = "tokenizers"
 
     def __init__(self, document: bytes):
         try:

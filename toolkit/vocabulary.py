@@ -39,6 +39,7 @@ from toolkit.engines import (
     Splintr,
     Tiktoken,
     byte_letters,
+    named,
     rank_lines,
 )
 from toolkit.errors import ContractError
@@ -70,6 +71,24 @@ class ProofLine:
     def holds(self) -> bool:
         """Whether what was expected was found."""
         return self.expected == self.found
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a contract and its vocabulary owe each other.
+
+    Attributes:
+        lines: One for each claim.
+        engines: Package and version of what encodes, by what for: rebuild, audit, referee.
+    """
+
+    lines: tuple[ProofLine, ...]
+    engines: Mapping[str, str]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every claim holds."""
+        return all(line.holds for line in self.lines)
 
 
 class Vocabulary:
@@ -137,6 +156,12 @@ class Vocabulary:
                         f"expected {expected}, found {found}"
                     )
         return engine
+
+    @property
+    def engines(self) -> dict[str, str]:
+        """Package and version of what encodes, by what for."""
+        roles = {"rebuild": self._engine, "audit": self._unproved_engine, "referee": self.referee}
+        return {role: named(engine) for role, engine in roles.items()}
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Ids of `text`, in which nothing is special.
@@ -274,7 +299,7 @@ def load_vocabulary(contract: Contract, source: str | None = None) -> Vocabulary
     return vocabulary
 
 
-def proof_of(contract: Contract, source: str | None = None) -> Iterator[ProofLine]:
+def proof_of(contract: Contract, source: str | None = None) -> Proof:
     """The proof of a contract's vocabulary, whether it holds or not, the audit's engine included.
 
     Raises:
@@ -282,8 +307,7 @@ def proof_of(contract: Contract, source: str | None = None) -> Iterator[ProofLin
     """
     with _engine_faults(contract):
         vocabulary = _load(contract, source or contract.vocabulary.source)
-        yield from prove(vocabulary)
-        yield from _prove_audit_engine(vocabulary)
+        return Proof(lines=(*prove(vocabulary), *_prove_audit_engine(vocabulary)), engines=vocabulary.engines)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def example() -> str:
 
 def test_the_example_is_proved(example: str, tmp_path: Path) -> None:
     (tmp_path / "phi-4.toml").write_text(example, encoding="utf-8")
-    lines = list(proof_of(read_contract("phi-4", folder=tmp_path)))
+    lines = list(proof_of(read_contract("phi-4", folder=tmp_path)).lines)
     assert [line for line in lines if not line.holds] == []
     assert len(lines) > 30
 
@@ -40,7 +40,7 @@ def test_the_example_from_the_files_of_a_repository(example: str, tmp_path: Path
     (tmp_path / "tiktoken.model").write_bytes(rank_lines(load_vocabulary(contract).base))
     decoder = ", ".join(f'"{i}": {{"content": "{s}"}}' for s, i in contract.special.items())
     (tmp_path / "tokenizer_config.json").write_text(f'{{"added_tokens_decoder": {{{decoder}}}}}', encoding="utf-8")
-    assert all(line.holds for line in proof_of(contract, f"folder:{tmp_path}"))
+    assert all(line.holds for line in proof_of(contract, f"folder:{tmp_path}").lines)
 
 
 def test_one_digit_of_an_id_changed(example: str) -> None:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -600,7 +601,7 @@ def test_own_contracts_are_listed_and_a_broken_one_hides_none(root: Path, run: C
 def test_the_proof_is_short_and_says_more_if_asked(root: Path, run: Command) -> None:
     short = run("contract", "check", "kimi-k2.5", root=root)
     assert short.code == 0
-    assert short.out.count("\n") < 16
+    assert short.out.count("\n") < 17
     for group in ("thinking, 2 ids", "tool calls, 5 ids", "ends of an answer, 1 id ", "8 of 8 hold"):
         assert group in short.out
     long = run("contract", "check", "kimi-k2.5", "--verbose", root=root)
@@ -608,6 +609,11 @@ def test_the_proof_is_short_and_says_more_if_asked(root: Path, run: Command) -> 
     assert long.out.count("✓ holds") == 109
     told = json.loads(run("contract", "check", "kimi-k2.5", "--format", "json", root=root).out)
     assert (told["holds"], len(told["lines"])) == (True, 109)
+    assert [*told["engines"]] == ["rebuild", "audit", "referee"]
+    assert len(set(told["engines"].values())) == 3  # nothing is its own witness
+    for role, package in (("audit", "fastokens"), ("referee", "tiktoken")):
+        assert told["engines"][role] == f"{package} {version(package)}"
+    assert f"Engines: rebuild {told['engines']['rebuild']}, audit " in short.out
 
 
 def test_a_claim_that_fails_stands_by_itself_in_the_short_proof(root: Path, run: Command) -> None:

@@ -99,22 +99,24 @@ def contract_check(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every claim, not a line a group.")] = False,
     form: Format = Form.TEXT,
 ) -> None:
-    """Prove a contract and its vocabulary against each other, and print the proof."""
+    """Prove a contract and its vocabulary against each other, and print the proof and which engines encode."""
     from toolkit.report.console import render_proof
     from toolkit.vocabulary import proof_of
 
     contract = contract_named(workspace_of(root), name)
-    lines = list(proof_of(contract, vocabulary))
-    holds = all(line.holds for line in lines)
+    proof = proof_of(contract, vocabulary)
+    lines, engines = proof.lines, proof.engines
     if form is Form.JSON:
-        print_json({"contract": contract.name, "sha256": contract.sha256, "holds": holds, "lines": lines})
+        told = {"contract": contract.name, "sha256": contract.sha256, "holds": proof.holds}
+        print_json({**told, "engines": engines, "lines": lines})
     else:
         shown = [in_full(line) for line in lines] if verbose else list(summary_of(contract, lines))
         title = f"contract {contract.name}, sha256 {contract.sha256}"
         sys.stdout.write(render_proof(title, shown, colour=wants_colour(), width=terminal_width()))
         if not verbose:
             say(f"\n{len(lines):,} claims in {len(shown):,} lines; --verbose prints each")
-    if not holds:
+        say("Engines: " + ", ".join(f"{role} {engine}" for role, engine in engines.items()))
+    if not proof.holds:
         raise typer.Exit(EXIT_USAGE)
 
 
