@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from toolkit.assembly import packed
 from toolkit.columns import SHARD_SCHEMA
 from toolkit.errors import ShardError, StoreError
 from toolkit.store import shard_writer
-from toolkit.store.listing import seal_rows
+from toolkit.store.files import sha256_of
+from toolkit.store.listing import seal_batches, seal_rows
 from toolkit.store.live_rows import LiveRows, digest_of
 from toolkit.store.shard_writer import batches_of, gathered
-from toolkit.store.shards import iter_shard, read_live, read_shard, unlisted_shards
+from toolkit.store.shards import LiveShards, iter_shard, open_shard, read_live, read_shard, unlisted_shards, write_live
 from toolkit.store.workspace import Dataset, Workspace
 
 
@@ -52,7 +54,7 @@ def test_rows_come_back_as_they_were(dataset: Dataset) -> None:
         row("b", output_ids=None, ids_source=None, prompt_ids=None, prompt_ids_source=None, notes=["x", "y"]),
         row("c", output_ids=[], prompt_ids=np.array([2**31 - 1, 0], dtype=np.int64), reasoning="", content="日\x00"),
         row("d", output_ids=np.array([-(2**31), 5], dtype=np.int32), prompt_ids=np.empty(0, np.int32), reasoning=None),
-        row("e", output_ids=np.array([7], dtype=np.uint32), prompt_ids=[1, None]),
+        row("e", output_ids=np.array([7], dtype=np.uint32), prompt_ids=(1, 2)),
     ]
     seal_rows(dataset, rows, contract="kimi-k2.5")
     (shard,) = read_live(dataset).shards
@@ -62,7 +64,9 @@ def test_rows_come_back_as_they_were(dataset: Dataset) -> None:
     assert (shard.path, shard.rows) == ("shards/part-00000.parquet", 5)
 
 
-@pytest.mark.parametrize("ids", [[1.5], ["1"], [2**31], [-(2**31) - 1], [2**70], [[1]], [True], {"a": 1}, "12", b"123"])
+@pytest.mark.parametrize(
+    "ids", [[1.5], ["1"], [2**31], [-(2**31) - 1], [2**70], [[1]], [True], {"a": 1}, "12", b"123", [1, None]]
+)
 def test_what_is_no_id_is_never_written(dataset: Dataset, ids: Any) -> None:
     with pytest.raises(TypeError, match="expected a list of 32-bit ids"):
         seal_rows(dataset, [row("a"), row("b", output_ids=ids)], contract="kimi-k2.5")
@@ -79,7 +83,7 @@ def test_a_payload_that_is_no_text_is_never_written(dataset: Dataset, payload: A
 
 MANY = [
     row(str(i), payload="é" * (i % 7 * 100), content="x" * (i % 5 * 90), output_ids=[i] * (i % 3 * 40),
-        prompt_ids=None if i % 4 else [1, None], notes=["a"] * (i % 2), reasoning=None if i % 6 else "日")
+        prompt_ids=None if i % 4 else [1, 2], notes=["a"] * (i % 2), reasoning=None if i % 6 else "日")
     for i in range(60)
 ]  # fmt: skip
 
@@ -119,6 +123,30 @@ def test_a_null_where_none_may_be(dataset: Dataset) -> None:
     with pytest.raises(pa.ArrowInvalid):
         seal_rows(dataset, [row("a", mode=None)], contract="kimi-k2.5")
     assert read_live(dataset).shards == ()
+
+
+def test_a_null_among_ids(dataset: Dataset) -> None:
+    batch = pa.Table.from_pylist([row("a") | {"output_ids": [1, None]}], schema=SHARD_SCHEMA).to_batches()
+    with pytest.raises(pa.ArrowInvalid, match="contains nulls"):
+        seal_batches(dataset, iter(batch), contract="kimi-k2.5")
+    assert read_live(dataset).shards == ()
+
+
+def test_shards_of_ids_that_may_be_null_stand_beside_others(dataset: Dataset) -> None:
+    """As versions before 0.6.0 wrote them."""
+    seal(dataset, "a")
+    seal(dataset, "b")
+    old, new = read_live(dataset).shards
+    path = dataset.folder / old.path
+    pq.write_table(read_shard(dataset, old).cast(SHARD_SCHEMA), path)
+    write_live(dataset, LiveShards("kimi-k2.5", (replace(old, sha256=sha256_of(path)), new)))
+    old, new = read_live(dataset).shards
+    kinds = [open_shard(dataset, shard).schema_arrow.field("output_ids").type.value_field for shard in (old, new)]
+    assert [kind.nullable for kind in kinds] == [True, False]
+    seal(dataset, "c", replaced={new.path: [0]})
+    assert names_in(dataset) == [["a"], ["c"]]
+    rows = [batch for shard in read_live(dataset).shards for batch in iter_shard(dataset, shard)]
+    assert pa.Table.from_batches(rows)["sample_id"].to_pylist() == ["a", "c"]
 
 
 @pytest.mark.usefixtures("tiny")
@@ -281,7 +309,8 @@ from pathlib import Path
 import numpy as np
 from tests.merge.merging import peak_mb
 from tests.rows import row
-from toolkit.store.listing import seal_rows
+from toolkit.store.files import sha256_of
+from toolkit.store.listing import seal_batches, seal_rows
 from toolkit.store.workspace import Workspace
 
 def rows():
