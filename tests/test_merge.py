@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from toolkit.columns import TRAIN_SCHEMA
+from toolkit.columns import SHARD_SCHEMA, TRAIN_SCHEMA
 from toolkit.contract import Contract
 from toolkit.errors import ConfigError, ShardError, StoreError
 from toolkit.gate import OpenGate, open_gate
@@ -36,6 +36,7 @@ from toolkit.manifest import (
 from toolkit.merge import Dropped
 from toolkit.mix import MergeSettings
 from toolkit.report.card import render_card
+from toolkit.store import shard_writer
 from toolkit.store.files import sha256_of, sole_writer
 from toolkit.store.shards import LiveShards, read_live, write_live
 from toolkit.store.shuffle import Buckets, PartCutter, cut_parts
@@ -310,7 +311,16 @@ def test_a_row_that_stands_there_twice(workspace: Workspace, kimi: Contract, sha
 
 
 @pytest.mark.parametrize("column", ["output_ids", "prompt_ids"])
-def test_a_null_among_ids(workspace: Workspace, kimi: Contract, column: str) -> None:
+def test_a_null_among_ids(workspace: Workspace, kimi: Contract, column: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As another writer may have written it: this one refuses.
+    monkeypatch.setattr(shard_writer, "_packed", lambda ids: ids)
+    monkeypatch.setattr(shard_writer, "_array", lambda values, _, kind: pa.array(values, kind))
+    monkeypatch.setattr(shard_writer, "_encoded", str)
+    monkeypatch.setattr(shard_writer, "_sizes", lambda rows: [1] * len(rows["payload"]))
+    monkeypatch.setattr(shard_writer, "_IDS", pa.list_(pa.int32()))
+    monkeypatch.setattr(
+        shard_writer, "_WRITTEN_SCHEMA", SHARD_SCHEMA.with_metadata(shard_writer._WRITTEN_SCHEMA.metadata)
+    )
     gate = gate_of(workspace, kimi, "B3", [row("a"), row("b", **{column: [1, None, 2]})])
     with pytest.raises(StoreError, match=f"column {column}: expected ids, found a null"):
         merge([gate], workspace.root / "train")

@@ -22,6 +22,7 @@ from toolkit.report.standing import change_line, render_standing, render_standin
 from toolkit.simulate.scenario import Scenario
 from toolkit.simulate.server import serving
 from toolkit.standing import Gate, Life, life_of, next_commands, standing_of
+from toolkit.store.listing import seal_rows
 from toolkit.store.verdicts import read_verdict, write_verdict
 from toolkit.store.workspace import Dataset, Workspace
 from toolkit.vocabulary import Vocabulary
@@ -66,6 +67,7 @@ def test_what_was_paid_before_a_run_was_killed_is_told_and_so_is_how_to_go_on(wo
     told = "\n".join(render_standing(standing))
     assert "$0.50 of $2.00, this run; $1.25 before it" in told
     assert list(next_commands(standing)) == ["tokenproof generate B3 --tokens 5000 --url 'http://127.0.0.1:8000/a b'"]
+    assert "  $1.75  " in render_standings([standing])[1]
     (dataset.folder / "run.json").write_bytes(b"{")
     assert cost_of_runs(dataset.folder) == 0.0
 
@@ -154,6 +156,10 @@ def test_beside_a_live_run_and_after_it_was_killed(
     done = standing_of(dataset, time.time())
     assert (done.life, done.rows, done.unsealed, done.answered, done.left) == (Life.ENDED, 60, 0, 60, 0)
     assert (done.gate, list(next_commands(done))) == (Gate.NONE, ["audit B3"])
+    # Rows that were taken out since are to be asked for again.
+    less = replace(done, rows=50)
+    assert (less.answered, less.left, list(next_commands(less))) == (50, 10, ["tokenproof generate B3"])
+    assert any("50 of 60 (83.3 %), 10 left, 10 taken out since" in line for line in render_standing(less))
 
 
 def test_a_run_that_does_not_answer_for_itself(dataset: Dataset):
@@ -303,6 +309,7 @@ def status_command(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_tells_all_datasets_or_one(dataset: Dataset, workspace: Workspace):
     write_prompts(dataset, ["a"])
+    seal_rows(dataset, [row(name) for name in "abcd"], contract="kimi-k2.5")
     write_status(dataset.folder, status(phase="done"))
     (workspace.datasets / "B4").mkdir()
     table = status_command(workspace.root)
@@ -329,6 +336,7 @@ def test_faulty_settings_are_said(dataset: Dataset, workspace: Workspace):
 
 def test_watching_ends_with_the_run_and_tells_each_change_once(dataset: Dataset, workspace: Workspace):
     dataset.folder.mkdir(parents=True)
+    seal_rows(dataset, [row(name) for name in "abcdefghi"], contract="kimi-k2.5")
     write_status(dataset.folder, status())
     command = [sys.executable, "-m", "toolkit", "status", "B3", "--watch", "--root", str(workspace.root)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:

@@ -97,7 +97,21 @@ class Standing:
         """
         if self.prompts is None:
             return False
-        return self.prompts > (self.run.asked if self.run is not None else (self.rows or 0) + (self.unsealed or 0))
+        if self.taken_out:
+            return True
+        return self.prompts > (self.run.asked if self.run is not None else self._held or 0)
+
+    @property
+    def _held(self) -> int | None:
+        """Rows and journal together; None where the shards cannot be read."""
+        return None if self.rows is None else self.rows + (self.unsealed or 0)
+
+    @property
+    def taken_out(self) -> int:
+        """How many answers of a run that ended are certainly not there any more, as after `discard`."""
+        if self.run is None or self.life is not Life.ENDED or self._held is None:
+            return 0
+        return max(0, self.run.answered - self._held)
 
     @property
     def silent_s(self) -> float | None:
@@ -113,8 +127,8 @@ class Standing:
     def answered(self) -> int | None:
         """Asks with an answer: as the run counts them, else rows and journal together."""
         if self.run is not None and self.life is not Life.DIED:
-            return self.run.answered
-        held = None if self.rows is None else self.rows + (self.unsealed or 0)
+            return self.run.answered - self.taken_out
+        held = self._held
         if self.run is None:
             return held
         # Who was killed had written more than it came to tell.
@@ -126,7 +140,7 @@ class Standing:
         if self.run is None:
             return None
         if self.life is not Life.DIED or self.answered is None:
-            return self.run.left
+            return self.run.left + self.taken_out
         return max(0, self.run.asked - self.answered - self.run.failed)
 
     def as_json(self) -> dict[str, Json]:

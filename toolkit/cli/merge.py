@@ -79,7 +79,7 @@ def merge(
 ) -> None:
     """Merge audited datasets into one shuffled train set. Refuses whatever was not proved as it lies there now.
 
-    Options come before [merge] in tokenproof.toml; the manifest holds what counted.
+    Options come before the table merge of tokenproof.toml; the manifest holds what counted.
     """
     given = {
         "seed": seed,

@@ -93,6 +93,8 @@ def _progress(standing: Standing, run: RunStatus) -> str:
     parts += [f"{number(count)} {word}" for count, word in ((run.failed, "failed"), (left, "left")) if count]
     if run.lost:
         parts.append(f"{number(run.lost)} in flight when stopped")
+    if standing.taken_out:
+        parts.append(f"{number(standing.taken_out)} taken out since")
     if run.probes:
         parts.append(quantity(run.probes, "probe"))
     return ", ".join(parts)
@@ -155,7 +157,9 @@ def _cells(standing: Standing) -> tuple[str, ...]:
         return (name, state, answered, "–", "–", "–", "–", "–", gate)
     rate = f"{run.per_s:.1f}/s" if standing.life is Life.RUNNING else "–"
     counts = (standing.answered or 0, run.failed, standing.left or 0, run.tokens)
-    return (name, state, *map(number, counts), dollars(run.cost_usd), rate, gate)
+    # As of the tokens: all that was ever paid for this dataset, not what its last run was.
+    cost = run.cost_usd + run.cost_before_usd
+    return (name, state, *map(number, counts), dollars(cost), rate, gate)
 
 
 def _state(standing: Standing) -> str:
