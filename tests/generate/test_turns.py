@@ -150,7 +150,13 @@ def test_samples_are_conversations_of_their_own(dataset: Dataset, run: Run, scri
 
 @pytest.fixture
 def probing(dataset: Dataset, kimi: Contract, vocabulary: Vocabulary) -> Callable[..., RunSummary]:
-    def go(url: str, other_url: str, percent: float = 50.0, **settings: Any) -> RunSummary:
+    def go(
+        url: str,
+        other_url: str,
+        percent: float = 50.0,
+        advance: Callable[[int], None] = lambda _: None,
+        **settings: Any,
+    ) -> RunSummary:
         other = msgspec.structs.replace(endpoint_at(other_url), name="other", source="vllm")
         passing = PassingTime()
         job = Job(
@@ -158,7 +164,7 @@ def probing(dataset: Dataset, kimi: Contract, vocabulary: Vocabulary) -> Callabl
             contract=kimi, vocabulary=vocabulary, probe=Probe(percent=percent, endpoint=other),
         )  # fmt: skip
         around = Surroundings(sleep=passing.sleep, ticks=passing.ticks)
-        return generate_all([job], surroundings=around)[0]
+        return generate_all([job], advance=advance, surroundings=around)[0]
 
     return go
 
@@ -168,8 +174,10 @@ def test_a_share_of_the_answered_prompts_is_asked_again_of_another_source(
 ):
     server, url = scripted
     write_prompts(dataset, [f"q{i}" for i in range(60)])
-    summary = probing(url, f"{url}")
+    advanced: list[int] = []
+    summary = probing(url, f"{url}", advance=advanced.append)
     assert (summary.asked, summary.answered) == (60, 60)
+    assert sum(advanced) == 60
     assert 15 < summary.probes_asked == summary.probes_answered < 45
     rows = rows_of(dataset)
     probes = [row for row in rows if row["probe"]]

@@ -37,8 +37,8 @@ def preflight(
 ) -> None:
     """Check prompts, settings, key, credit and providers, audit a real reply of each, and estimate what a run takes.
 
-    Exit 0: go, perhaps with warnings. 2: prompts or settings have to be changed. 3: endpoint, key or credit will
-    not do.
+    Exit 0: go, perhaps with warnings. 2: prompts or settings have to be changed, or no key is set. 3: endpoint, key or
+    credit will not do.
     """
     from toolkit.cli.generate import checked_dollars, given, jobs_of
     from toolkit.generate.preflight.run import preflight as run

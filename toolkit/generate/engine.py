@@ -190,7 +190,7 @@ class Engine:
                 came = came if is_heard else None  # not to be held while the disk is waited for
                 await keeping
                 work.kept(ask)
-                self.advance(1)
+                self.advance(0 if ask.probe else 1)  # probes are none of the answers that are asked for
                 return came
             refused = came
             wait_s = backoff.wait_s(tries, chance=self.chance(), wished_s=refused.retry_after_s)
@@ -202,7 +202,7 @@ class Engine:
             return None
         await books.give_up(refused)
         self._despair(lane, refused)
-        self.advance(1)
+        self.advance(0 if ask.probe else 1)
         return refused.failure
 
     # --- one request ----------------------------------------------------------------------------------
