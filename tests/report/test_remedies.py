@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 
 from toolkit.findings import ConventionFound, Count, Learned
-from toolkit.records import Accounting
+from toolkit.records import Accounting, Origin
 from toolkit.report import outcome as say
 from toolkit.report.beside import key_of
 from toolkit.report.console import progress
@@ -54,6 +54,15 @@ def test_each_reason_has_its_remedy(code: str, why: str, says: str) -> None:
     assert step in next_steps(verdict)
     command = f"tokenproof discard B3_magicoder --where 'provider=Moonshot AI' --reason {code}"
     assert step.command == (command if code in ("convention_unknown", "text_altered") else None)
+
+
+def test_who_is_discarded_is_not_to_be_asked_again() -> None:
+    told = {}
+    for origin in (Origin.GENERATE, Origin.IMPORT):
+        (step,) = remedies_of(replace(verdict_with("text_altered"), origins={origin: 12}))
+        told[origin] = step.says
+    assert told[Origin.GENERATE].endswith("; name it in the endpoint's provider.ignore too, or it may be asked again")
+    assert "provider.ignore" not in told[Origin.IMPORT]
 
 
 @pytest.mark.parametrize("text", HOSTILE)

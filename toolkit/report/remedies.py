@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from toolkit.records import ProviderSummary, Verdict
+from toolkit.records import Origin, ProviderSummary, Verdict
 from toolkit.report.doubts import NAME_LIMIT, by_size, group_name
 from toolkit.report.text import clean, number, quantity, readable
 
@@ -45,7 +45,10 @@ def remedies_of(verdict: Verdict) -> Iterator[Step]:
     for rows, group, code in sorted(found, key=lambda one: (-one[0], group_name(one[1]), one[2]))[:_LISTED]:
         told = _convention_unknown(verdict, group) if code == "convention_unknown" else _REMEDIES.get(code)
         if told is not None:
-            yield Step(f"{group_name(group)}, {quantity(rows, 'row')} {code}: {told}", _discard(verdict, group, code))
+            command = _discard(verdict, group, code)
+            if command and verdict.origins.get(Origin.GENERATE):
+                told += "; name it in the endpoint's provider.ignore too, or it may be asked again"
+            yield Step(f"{group_name(group)}, {quantity(rows, 'row')} {code}: {told}", command)
 
 
 def _convention_unknown(verdict: Verdict, group: ProviderSummary) -> str:
