@@ -309,6 +309,7 @@ FACT_COLUMNS: tuple[Column, ...] = (
 )
 
 _TOO_FEW = "fewer than 20 prompts, or all others answered fewer"
+_TOO_RARE = "the same, or fewer than 5 prompts show it or do not"
 
 PROVIDER_COLUMNS: tuple[Column, ...] = (
     Column("name", pa.string(), "", "source, or source/provider"),
@@ -329,12 +330,12 @@ PROVIDER_COLUMNS: tuple[Column, ...] = (
     Column(
         "length_z",
         pa.float64(),
-        _TOO_FEW,
+        _TOO_RARE,
         "standard errors of that gap, by the pooled share and the design effect; never negative",
     ),
     Column("tool_calls_share", pa.float64(), "no finish reasons", "of these, finish reason tool_calls"),
     Column("tool_calls_gap", pa.float64(), _TOO_FEW, "tool_calls_share − that of all others"),
-    Column("tool_calls_z", pa.float64(), _TOO_FEW, "standard errors of that gap"),
+    Column("tool_calls_z", pa.float64(), _TOO_RARE, "standard errors of that gap"),
     Column("measured_rows", pa.int64(), "", "rows with a length: n_ids, else completion_tokens"),
     Column("other_rows", pa.int64(), "", "the same of all others of the mode"),
     Column("median_ids", pa.float64(), "no lengths", "median length in ids"),

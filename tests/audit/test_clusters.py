@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,8 @@ ROWS = st.lists(
 
 
 def found_in(rows: list[dict[str, Any]]) -> Clusters:
-    return clusters(pl.DataFrame(rows, schema=SCHEMA).lazy(), LINE, ["sample_id", "mode"], SHARES)
+    lines = {tuple(row[name] for name in LINE) for row in rows}
+    return clusters(pl.DataFrame(rows, schema=SCHEMA).lazy(), LINE, ["sample_id", "mode"], SHARES, lines)
 
 
 def looped(rows: list[dict[str, Any]], key: tuple[Any, ...], share: str) -> float:
@@ -70,7 +71,10 @@ def test_the_sums_are_those_of_a_loop_over_prompts(rows: list[dict[str, Any]]) -
         mode = [row for row in rows if row["mode"] == key[-1]]
         own = [row for row in mode if tuple(row[name] for name in LINE) == key]
         rest = [row for row in mode if tuple(row[name] for name in LINE) != key]
-        assert found.prompts(key) == tuple(len({row["sample_id"] for row in side}) for side in (own, rest))
+        for name, share in SHARES.items():
+            counted = [Counter(row["sample_id"] for row in side if row[share.trials]) for side in (own, rest)]
+            weights = [side.total() ** 2 / sum(n * n for n in side.values()) if side else 0 for side in counted]
+            assert found.effective_prompts(key, name) == pytest.approx(tuple(weights))
         for share in SHARES:
             assert found.design_effect(key, share) == pytest.approx(looped(rows, key, share), rel=1e-9)
 
@@ -116,12 +120,24 @@ def test_very_many_prompts_are_put_together_at_random(monkeypatch: pytest.Monkey
     monkeypatch.setattr(toolkit.audit.clusters, "_EXACT_ROWS", 59_999)
     found = found_in(rows)
     assert found.design_effect(("s", "x", "thinking"), "a") == pytest.approx(3, rel=0.09)
-    assert min(found.prompts(("s", "x", "thinking"))) > 200
+    assert min(found.effective_prompts(("s", "x", "thinking"), "a")) > 200
 
 
 def test_a_row_for_each_prompt_counts_as_ever() -> None:
     rows = drawn(np.random.default_rng(6), 400, 1)
     assert found_in(rows).design_effect(("s", "x", "thinking"), "a") == pytest.approx(1, abs=1e-9)
+
+
+def test_a_distance_goes_by_where_a_distribution_clusters_most() -> None:
+    rows = drawn(np.random.default_rng(9), 100, 16)
+    for place, row in enumerate(rows):
+        row["has_b"] = place % 2 == 0  # half of the samples of each prompt
+    found = found_in(rows)
+    key = ("s", "x", "thinking")
+    assert found.distance_effect(key, ["b"]) == 1
+    clustered = found.distance_effect(key, ["b", "a"])
+    assert clustered == found.distance_effect(key, ["a"])
+    assert clustered == pytest.approx(16 * 4 * 0.3 * 0.7, rel=0.15)
 
 
 def test_p_knows_the_design_effect_too() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import toolkit.audit.providers
 from tests.conftest import ROOT
 from toolkit.audit.drift import find_drift
 from toolkit.audit.gx.evaluate import evaluate
@@ -74,7 +75,7 @@ def test_a_line_for_each_provider_and_mode(kimi: Contract) -> None:
 def test_finish_reasons_beside_all_others(kimi: Contract) -> None:
     line = chutes(kimi, *[fact()] * 70, *[fact(**CUT)] * 30)
     assert some(line, "finish_rows", "length_share", "length_gap", "length_z") == (100, 0.3, 0.3, 5.9409)
-    assert some(line, "tool_calls_share", "tool_calls_gap", "tool_calls_z") == (0.0, 0.0, 0.0)
+    assert some(line, "tool_calls_share", "tool_calls_gap", "tool_calls_z") == (0.0, 0.0, None)  # nobody called
 
 
 def test_a_few_rows_are_listed_and_not_compared(kimi: Contract) -> None:
@@ -98,7 +99,7 @@ def test_rows_of_a_few_prompts_are_listed_and_not_compared(
 ) -> None:
     rows = [*of_prompts(own, 30), *of_prompts(others, 30, provider="Parasail", n_ids=80, completion_tokens=80)]
     line = lines_of(kimi, rows)["openrouter/Chutes"]
-    names = ("length_gap", "length_z", "tool_calls_z", "ks_distance", "ks_p", "median_ratio")
+    names = ("length_gap", "length_z", "tool_calls_gap", "ks_distance", "ks_p", "median_ratio")
     assert {name: line[name] is not None for name in names} == dict.fromkeys(names, compared)
     assert line["rows"] == 30 * own
 
@@ -110,6 +111,41 @@ def test_samples_of_one_prompt_count_for_what_they_say_together(kimi: Contract) 
     # 16 answers to each of 100 prompts, all alike, are 100 answers; pooled with others they weigh as what they are.
     naive = lines_of(kimi, [*numbered(of_prompts(100, 16)), *whole])["openrouter/Chutes"]["length_z"]
     assert naive / often["length_z"] == pytest.approx(4, rel=0.01)
+
+
+def test_one_prompt_with_most_of_the_rows_is_no_comparison(kimi: Contract) -> None:
+    others = of_prompts(400, 1, provider="Parasail")
+    long = [fact(sample_id="long", turn=turn, **CUT) for turn in range(1_000)]
+    line = lines_of(kimi, [*of_prompts(60, 1), *long, *others])["openrouter/Chutes"]
+    assert some(line, "rows", "length_gap", "length_z", "ks_distance", "ks_p") == (1_060, None, None, None, None)
+
+
+def test_prompts_count_where_they_have_what_is_compared(kimi: Contract) -> None:
+    silent = {"finish_reason": None, "n_ids": None, "completion_tokens": None, "count": None}
+    rows = [*of_prompts(20, 1), *[fact(sample_id="Chutes-0", sample_index=i, **CUT) for i in range(1, 60)]]
+    rows = [row if row["sample_id"] == "Chutes-0" else row | silent for row in rows]
+    line = lines_of(kimi, [*rows, *of_prompts(400, 1, provider="Parasail")])["openrouter/Chutes"]
+    assert some(line, "finish_rows", "length_gap", "length_z") == (60, None, None)
+
+
+def test_a_rare_thing_that_a_few_prompts_do_not_show_tells_nothing(kimi: Contract) -> None:
+    whole = [fact(sample_id=f"q{i}", sample_index=s) for i in range(20) for s in range(16)]
+    others = [fact(provider="Parasail", sample_id=f"p{i}", **(CUT if i % 10 == 0 else {})) for i in range(2_000)]
+    line = lines_of(kimi, [*whole, *others])["openrouter/Chutes"]
+    assert some(line, "length_share", "length_z") == (0.0, None)
+    assert line["length_gap"] == pytest.approx(-0.1)
+
+
+def test_of_equal_lines_the_first_are_compared(kimi: Contract, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolkit.audit.providers, "MAX_COMPARED", 3)
+    rows = [row for name in "dbcae" for row in of_prompts(20, 1, provider=name)]
+    lines = lines_of(kimi, rows)
+    assert [name for name, line in lines.items() if line["length_gap"] is not None] == [
+        f"openrouter/{name}" for name in "abc"
+    ]
+    assert [name for name, line in lines.items() if line["ks_distance"] is not None] == [
+        f"openrouter/{name}" for name in "abc"
+    ]
 
 
 def test_alone_in_its_mode_nothing_is_compared(kimi: Contract) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,7 @@ from toolkit.findings import Finding, ProviderFacts
 from toolkit.records import Evidence, IdsSource, Json, RebuildStatus
 
 MIN_PROMPTS = 20
-"""A line is listed and not compared where it, or all others together, answered fewer prompts than this."""
+"""A share of a line is not compared where its rows, or those of all others together, weigh less than this."""
 
 MAX_COMPARED = 200
 """Lines, the largest first, that are compared with all others; a server can invent any number of names."""
@@ -54,14 +54,15 @@ def provider_table(judged: Frame, contract: Contract, drift: Sequence[Finding]) 
     counted = collected(rows.group_by(_LINE).agg(e.alias(name) for name, e in _COUNTED.items()))
     sizes = collected(rows.drop_nulls("_size").group_by(*_LINE, "_size").len())
     costs = _costs(rows)
+    counted = counted.sort("rows", *_LINE, descending=[True, False, False, False], nulls_last=True)
+    compared = {tuple(key) for key in counted.group_by("mode").head(MAX_COMPARED).select(_LINE).iter_rows()}
     by_mode = {
-        mode: _Sizes.of(sizes.filter(pl.col("mode") == mode)) for mode in counted["mode"].unique(maintain_order=True)
+        str(mode): _Sizes.of(sizes.filter(pl.col("mode") == mode), compared) for mode in counted["mode"].unique()
     }
-    medians = {mode: found.median(found.counts) for mode, found in by_mode.items() if len(found.values)}
-    shared_prompts = _clusters(rows, medians)
+    shared_prompts = _clusters(rows, by_mode, compared)
     lines: list[dict[str, Json]] = []
     for (mode,), part in counted.partition_by("mode", as_dict=True, maintain_order=True).items():
-        lines += _lines_of_mode(part, by_mode[str(mode)], costs, shared_prompts)
+        lines += _lines_of_mode(part, by_mode[str(mode)], costs, shared_prompts, compared)
     lines.sort(key=lambda line: (-line["rows"], line["name"], line["mode"]))
     for line in lines:
         line["convention_changes"] = changes[line["source"], line["provider"]]
@@ -69,23 +70,28 @@ def provider_table(judged: Frame, contract: Contract, drift: Sequence[Finding]) 
     return pa.Table.from_pylist(lines, schema=PROVIDERS_SCHEMA)
 
 
+_QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+_LONGER = tuple(f"longer_{quantile}" for quantile in _QUANTILES)
+"""Of lengths, how many are above these quantiles of their mode: two distributions may lie apart anywhere."""
+
 _SHARES = {
     "length": Share("_finished", "_length"),
     "tool_calls": Share("_finished", "_tool"),
-    "longer": Share("_measured", "_longer"),
+    **{name: Share("_measured", f"_{name}") for name in _LONGER},
 }
-"""What is compared; of lengths, how many are above the median of their mode."""
+"""What is compared."""
 
 
-def _clusters(rows: pl.LazyFrame, medians: Mapping[str, float]) -> Clusters:
+def _clusters(rows: pl.LazyFrame, sizes: Mapping[str, _Sizes], compared: Collection[tuple[object, ...]]) -> Clusters:
     """How the shares of all lines cluster by prompt. A conversation is one prompt: its turns resemble each other."""
-    median = pl.col("mode").replace_strict(medians, default=None, return_dtype=pl.Float64)
-    flags = rows.select(
-        *_LINE, "sample_id", "_finished", "_length", "_tool",
-        pl.col("_size").is_not_null().alias("_measured"),
-        (pl.col("_size") > median).fill_null(False).alias("_longer"),
-    )  # fmt: skip
-    return clusters(flags, _LINE, ["sample_id", "mode"], _SHARES)
+    longer = []
+    for name, quantile in zip(_LONGER, _QUANTILES, strict=True):
+        at = {mode: found.quantile(quantile) for mode, found in sizes.items() if len(found.values)}
+        bound = pl.col("mode").replace_strict(at, default=None, return_dtype=pl.Float64)
+        longer.append((pl.col("_size") > bound).fill_null(False).alias(f"_{name}"))
+    measured = pl.col("_size").is_not_null().alias("_measured")
+    flags = rows.select(*_LINE, "sample_id", "_finished", "_length", "_tool", measured, *longer)
+    return clusters(flags, _LINE, ["sample_id", "mode"], _SHARES, compared)
 
 
 def provider_facts(table: pa.Table, limit: int) -> tuple[ProviderFacts, ...]:
@@ -158,17 +164,19 @@ _COUNTED = {
 
 
 def _lines_of_mode(
-    counted: pl.DataFrame, sizes: _Sizes, costs: Mapping[tuple[object, ...], float], prompts: Clusters
+    counted: pl.DataFrame,
+    sizes: _Sizes,
+    costs: Mapping[tuple[object, ...], float],
+    prompts: Clusters,
+    compared: Collection[tuple[object, ...]],
 ) -> Iterator[dict[str, Json]]:
     """One line for each (source, provider) of one mode, from what was counted of each, and the sizes of its answers."""
     totals = {name: int(counted[name].sum()) for name in ("rows", "finish_rows", "measured_rows", "_lengths", "_tools")}
-    largest = sorted(counted["rows"].to_list(), reverse=True)[:MAX_COMPARED]
     for line in counted.iter_rows(named=True):
         key = tuple(line[name] for name in _LINE)
-        compared = min(prompts.prompts(key)) >= MIN_PROMPTS and line["rows"] >= largest[-1]
-        effects = {name: prompts.design_effect(key, name) if compared else None for name in _SHARES}
         made = dict(line)
-        made |= _finish(line, totals, effects) | _lengths(line, totals, sizes, effects["longer"])
+        made |= _finish(line, totals, prompts, key if key in compared else None)
+        made |= _lengths(line, totals, sizes, prompts, key if key in compared else None)
         lower, upper = wilson_interval(line["schema_ok_rows"], line["tool_rows"])
         made |= {
             "name": line["source"] if line["provider"] is None else f"{line['source']}/{line['provider']}",
@@ -184,41 +192,53 @@ def _lines_of_mode(
 _NAMES = frozenset(column.name for column in PROVIDER_COLUMNS)
 
 
+def _weighs_enough(prompts: Clusters, key: tuple[object, ...] | None, share: str) -> bool:
+    return key is not None and min(prompts.effective_prompts(key, share)) >= MIN_PROMPTS
+
+
 def _finish(
-    line: Mapping[str, Json], totals: Mapping[str, int], effects: Mapping[str, float | None]
+    line: Mapping[str, Json], totals: Mapping[str, int], prompts: Clusters, key: tuple[object, ...] | None
 ) -> dict[str, Json]:
-    """Shares of finish reasons, and how far they lie from all others'; without an effect they are not compared."""
+    """Shares of finish reasons, and how far they lie from all others'; without a key they are not compared."""
     found: dict[str, Json] = {}
     mine, others = line["finish_rows"], totals["finish_rows"] - line["finish_rows"]
     for name, hits in (("length", "_lengths"), ("tool_calls", "_tools")):
         other_hits = totals[hits] - line[hits]
         share, other_share = _over(line[hits], mine), _over(other_hits, others)
         found |= {f"{name}_share": share, f"{name}_gap": None, f"{name}_z": None}
-        effect = effects[name]
-        if effect is not None and share is not None and other_share is not None:
+        if key is not None and share is not None and other_share is not None and _weighs_enough(prompts, key, name):
             found[f"{name}_gap"] = share - other_share
-            found[f"{name}_z"] = pooled_z(line[hits], mine, other_hits, others, effect)
+            if prompts.is_told(key, name):
+                effect = prompts.design_effect(key, name)
+                found[f"{name}_z"] = pooled_z(line[hits], mine, other_hits, others, effect)
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """How many answers of one mode have each size: all together, and those of each (source, provider)."""
+    """How many answers of one mode have each size: all together, and those of each line that is compared."""
 
     values: Numbers
     counts: Counts
-    own: Mapping[tuple[object, ...], Counts]
+    own: Mapping[tuple[object, ...], pl.DataFrame]
 
     @classmethod
-    def of(cls, counted: pl.DataFrame) -> _Sizes:
-        """From `_size` and `len` of each line."""
-        values = np.sort(counted["_size"].unique().to_numpy())
-        own: dict[tuple[object, ...], Counts] = {}
-        for key, part in counted.partition_by("source", "provider", as_dict=True).items():
-            counts = np.zeros(len(values), dtype=np.int64)
-            counts[np.searchsorted(values, part["_size"].to_numpy())] = part["len"].to_numpy()
-            own[key] = counts
-        return cls(values, np.sum([np.zeros(len(values), np.int64), *own.values()], axis=0), own)
+    def of(cls, counted: pl.DataFrame, compared: Collection[tuple[object, ...]]) -> _Sizes:
+        """From `_size` and `len` of each line of one mode; of those that are not compared only the sum is kept."""
+        every = counted.group_by("_size").agg(pl.col("len").sum()).sort("_size")
+        own = {key: part for key, part in counted.partition_by(*_LINE, as_dict=True).items() if key in compared}
+        return cls(every["_size"].to_numpy(), every["len"].to_numpy().astype(np.int64), own)
+
+    def counts_of(self, key: tuple[object, ...]) -> Counts:
+        """How many answers of one line have each size: made when it is wanted, for there may be many lines."""
+        counts = np.zeros(len(self.values), dtype=np.int64)
+        part = self.own[key]
+        counts[np.searchsorted(self.values, part["_size"].to_numpy())] = part["len"].to_numpy()
+        return counts
+
+    def quantile(self, share: float) -> float:
+        """The size that this share of all answers do not exceed."""
+        return float(self.values[np.searchsorted(np.cumsum(self.counts), share * self.counts.sum())])
 
     def median(self, counts: Counts) -> float:
         """The median of so many answers of each size."""
@@ -227,20 +247,24 @@ class _Sizes:
 
 
 def _lengths(
-    line: Mapping[str, Json], totals: Mapping[str, int], sizes: _Sizes, effect: float | None
+    line: Mapping[str, Json],
+    totals: Mapping[str, int],
+    sizes: _Sizes,
+    prompts: Clusters,
+    key: tuple[object, ...] | None,
 ) -> dict[str, Json]:
-    """How the lengths of one line are distributed beside all others'; without an effect they are not compared."""
+    """How the lengths of one line are distributed beside all others'; without a key they are not compared."""
     found: dict[str, Json] = {"other_rows": totals["measured_rows"] - line["measured_rows"]}
-    if effect is None or line["measured_rows"] < MIN_PROMPTS or found["other_rows"] < MIN_PROMPTS:
+    if key is None or not _weighs_enough(prompts, key, _LONGER[0]):
         return found | dict.fromkeys(("median_ratio", "ks_distance", "ks_p"))
-    mine = sizes.own[line["source"], line["provider"]]
+    mine = sizes.counts_of(key)
     others = sizes.counts - mine
     distance = ks_distance(mine, others)
     other_median = sizes.median(others)
     return found | {
         "median_ratio": sizes.median(mine) / other_median if other_median else None,
         "ks_distance": distance,
-        "ks_p": ks_p(distance, int(mine.sum()), int(others.sum()), effect),
+        "ks_p": ks_p(distance, int(mine.sum()), int(others.sum()), prompts.distance_effect(key, _LONGER)),
     }
 
 
