@@ -74,5 +74,5 @@ lock:            ## renew requirements.lock from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group bench --constraint requirements.lock -o requirements-bench.lock
 
 clean:           ## remove the environment and what the demo made
-	rm -rf $(VENV) $(TRAINERS) train/demo reports/B3_demo
+	rm -rf $(VENV) $(TRAINERS) train/demo export/demo reports/B3_demo
 	find datasets/B3_demo -mindepth 1 ! -name prompts.jsonl -delete

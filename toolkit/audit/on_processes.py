@@ -39,8 +39,8 @@ _AHEAD = 2
 """Units that a process is given before it has answered: so it need not wait for the next one."""
 
 _BYTES_EACH = 1 << 30
-"""Memory that is to be free for each process: two thirds of it are taken where rows are as usual, and 1.2 GB by one that
-meets a text of 50 MB or a row of 10 million ids."""
+"""Memory that is to be free for each process: two thirds of it are taken where rows are as usual, and 1.2 GB by one
+that meets a text of 50 MB or a row of 10 million ids."""
 
 _GROUP = Path("/sys/fs/cgroup")
 """Where a container finds the limits that it was given."""
