@@ -456,7 +456,7 @@ def test_rows_of_other_settings_are_set_aside_and_asked_anew(dataset: Dataset, r
     first = run(endpoint_at(url))
     other = run(endpoint_at(url), sampling={"temperature": 0.1})
     assert (first.set_aside, other.set_aside, other.answered, other.answered_before) == (0, 2, 2, 0)
-    assert "2 rows set aside" in "\n".join(other.lines())
+    assert "2 rows discarded" in "\n".join(other.lines())
     write_prompts(dataset, ["a", "changed"])
     third = run(endpoint_at(url), sampling={"temperature": 0.1})
     assert (third.set_aside, third.answered, third.answered_before) == (1, 1, 1)

@@ -97,7 +97,7 @@ class RunSummary:
         asks = "" if self.asked == self.prompts else f", {_count(self.asked, 'answer')} asked for"
         lines = [f"{self.dataset}: {_count(self.prompts, 'prompt')}{asks}: {told}"]
         if self.set_aside:
-            lines.append(f"  {_count(self.set_aside, 'row')} set aside: asked with other prompts or settings than now")
+            lines.append(f"  {_count(self.set_aside, 'row')} discarded: asked with other prompts or settings than now")
         if self.lost:
             lines.append(f"  {self.lost:,} in flight when the run was stopped, which may have been billed")
         if self.probes_asked:
