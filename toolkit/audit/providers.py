@@ -192,8 +192,8 @@ def _lines_of_mode(
 _NAMES = frozenset(column.name for column in PROVIDER_COLUMNS)
 
 
-def _weighs_enough(prompts: Clusters, key: tuple[object, ...] | None, share: str) -> bool:
-    return key is not None and min(prompts.effective_prompts(key, share)) >= MIN_PROMPTS
+def _weighs_enough(prompts: Clusters, key: tuple[object, ...], share: str) -> bool:
+    return min(prompts.effective_prompts(key, share)) >= MIN_PROMPTS
 
 
 def _finish(
